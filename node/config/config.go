@@ -1,0 +1,210 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Config is a whole configuration. Load returns it checked and with the
+// derived values (node.name, api.tokens_file) filled in. It is plain data:
+// nobody changes it after Load, so any goroutine may read it.
+//
+// The struct tags are the schema. yaml names the setting; min and max bound it
+// (in the setting's own unit), allow lists the words it may be, and form names
+// a check of its form (see forms in value.go). They also make the "allowed:"
+// part of an error.
+type Config struct {
+	Node    Node            `yaml:"node"`
+	Log     Log             `yaml:"log"`
+	API     API             `yaml:"api"`
+	Control Control         `yaml:"control"`
+	Peers   map[string]Peer `yaml:"peers" form:"node-name"`
+	Roots   map[string]Root `yaml:"roots" form:"root-name"`
+	Devices Devices         `yaml:"devices"`
+	Soft    Soft            `yaml:"soft"`
+	Pollers Pollers         `yaml:"pollers"`
+	// Workers is the number of reader and writer threads; 0 chooses from the
+	// CPUs that pollers leave.
+	Workers int     `yaml:"workers" min:"0" max:"1024"`
+	Memory  Memory  `yaml:"memory"`
+	Session Session `yaml:"session"`
+	Jobs    Jobs    `yaml:"jobs"`
+}
+
+// Node names this node and says where it keeps what must survive a restart.
+type Node struct {
+	Name     string `yaml:"name" form:"node-name?"` // "" is the host name, until Load fills it in
+	StateDir string `yaml:"state_dir" form:"path"`
+}
+
+// Log says what is logged, to standard error.
+type Log struct {
+	Level  string `yaml:"level" allow:"debug,info,warn,error"`
+	Format string `yaml:"format" allow:"text,json"`
+}
+
+// API is the HTTP side.
+type API struct {
+	Listen     string `yaml:"listen" form:"listen"`
+	TLSCert    string `yaml:"tls_cert" form:"path?"`
+	TLSKey     string `yaml:"tls_key" form:"path?"`
+	TokensFile string `yaml:"tokens_file" form:"path?"` // "" is tokens.yaml in the state directory, until Load fills it in
+}
+
+// Control is the control plane between nodes: gRPC under mutual TLS.
+type Control struct {
+	Listen      []string      `yaml:"listen" form:"listen" max:"16"`
+	CA          string        `yaml:"ca" form:"path?"` // "" trusts the peers' fingerprints alone
+	DialTimeout time.Duration `yaml:"dial_timeout" min:"100ms" max:"1m"`
+}
+
+// Peer is another node.
+type Peer struct {
+	// Addresses are its control addresses, dialled in turn; {node} stands for
+	// the peer's name. Empty: the peer is never dialled, it can only dial.
+	Addresses []string `yaml:"addresses" form:"dial" max:"16"`
+	// Fingerprint is sha256: and 64 hexadecimal digits, lower case; "" needs
+	// control.ca.
+	Fingerprint string `yaml:"fingerprint" form:"fingerprint"`
+}
+
+// Root is a directory that jobs may read or write, and who may.
+type Root struct {
+	Path    string   `yaml:"path" form:"path"`
+	Read    []string `yaml:"read" form:"peer-name" max:"1024"`  // nodes that may be the destination of what is here
+	Write   []string `yaml:"write" form:"peer-name" max:"1024"` // nodes that may be the source of what arrives here
+	Quota   Size     `yaml:"quota"`                             // bytes that jobs may keep here; 0 is no limit
+	MinFree Size     `yaml:"min_free"`                          // bytes of the file system that jobs leave free
+}
+
+// Devices chooses the verbs providers and devices.
+type Devices struct {
+	Providers []string `yaml:"providers" allow:"auto,ibv,soft"` // ["auto"], or providers in order of preference
+	Fallback  string   `yaml:"fallback" allow:"allow,forbid"`
+	Names     []string `yaml:"names" max:"64"` // empty is every device found
+}
+
+// Soft configures software verbs.
+type Soft struct {
+	Addresses      []string `yaml:"addresses" form:"ip" max:"16"` // one device, and so one rail, each
+	AllowCleartext bool     `yaml:"allow_cleartext"`
+}
+
+// Pollers configures the busy-polling threads.
+type Pollers struct {
+	PerNode int           `yaml:"per_node" min:"1" max:"16"` // on each NUMA node that has a port
+	CPUs    []int         `yaml:"cpus" min:"0" max:"8191"`   // of the pollers, in order; empty chooses
+	Idle    string        `yaml:"idle" allow:"auto,spin,adaptive"`
+	Spin    time.Duration `yaml:"spin" min:"0s" max:"1s"` // adaptive: how long to spin before parking
+}
+
+// Memory configures the registered memory.
+type Memory struct {
+	Arena        Size   `yaml:"arena" min:"32MiB" max:"1TiB"`         // on each NUMA node that has a port
+	SessionShare Size   `yaml:"session_share" min:"16MiB" max:"1TiB"` // of one session, in one direction
+	HugePages    string `yaml:"hugepages" allow:"auto,1GiB,2MiB,transparent,none"`
+}
+
+// Session configures the data path between two nodes.
+type Session struct {
+	SlotPayload  Size          `yaml:"slot_payload" min:"64KiB" max:"16MiB"`
+	Segment      Size          `yaml:"segment" min:"1MiB" max:"1GiB"`
+	LanesPerRail int           `yaml:"lanes_per_rail" min:"1" max:"64"`
+	LaneDepth    int           `yaml:"lane_depth" min:"1" max:"1024"` // writes outstanding on a lane
+	RailRate     Rate          `yaml:"rail_rate" min:"1Mbit/s" max:"10Tbit/s"`
+	DrainTimeout time.Duration `yaml:"drain_timeout" min:"100ms" max:"1m"`
+}
+
+// Jobs configures the queue of the node that owns the source.
+type Jobs struct {
+	MaxRunning  int           `yaml:"max_running" min:"1" max:"1024"`
+	MaxQueued   int           `yaml:"max_queued" min:"1" max:"10000000"`
+	MaxAttempts int           `yaml:"max_attempts" min:"1" max:"1000"`
+	StallAfter  time.Duration `yaml:"stall_after" min:"1s" max:"1h"`
+	KeepMax     int           `yaml:"keep_max" min:"1" max:"10000000"` // finished jobs remembered
+}
+
+const (
+	_       = iota
+	kiB int = 1 << (10 * iota)
+	miB
+)
+
+// Default is the configuration of an empty file, before Load fills in what is
+// derived. It is the one place where defaults are.
+func Default() *Config {
+	return &Config{
+		Node:    Node{StateDir: "/var/lib/mover"},
+		Log:     Log{Level: "info", Format: "text"},
+		API:     API{Listen: "127.0.0.1:9470"},
+		Control: Control{Listen: []string{"127.0.0.1:9471"}, DialTimeout: 5 * time.Second},
+		Peers:   map[string]Peer{},
+		Roots:   map[string]Root{},
+		Devices: Devices{Providers: []string{"auto"}, Fallback: "allow", Names: []string{}},
+		Soft:    Soft{Addresses: []string{"127.0.0.1"}},
+		Pollers: Pollers{PerNode: 1, CPUs: []int{}, Idle: "auto", Spin: 50 * time.Microsecond},
+		Memory:  Memory{Arena: Size(512 * miB), SessionShare: Size(64 * miB), HugePages: "auto"},
+		Session: Session{
+			SlotPayload: Size(miB), Segment: Size(16 * miB), LanesPerRail: 4, LaneDepth: 32,
+			RailRate: Rate(100e9), DrainTimeout: 2 * time.Second,
+		},
+		Jobs: Jobs{MaxRunning: 8, MaxQueued: 10000, MaxAttempts: 10, StallAfter: 30 * time.Second, KeepMax: 10000},
+	}
+}
+
+// maxFileBytes bounds the file read: ten thousand peers fit.
+const maxFileBytes = 4 << 20
+
+// Load reads, checks and completes the configuration in the file at path. The
+// error is an *os.PathError when the file cannot be read, and otherwise an
+// *Invalid that holds every problem found.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	defer f.Close()
+	text, err := readAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	return Parse(path, text)
+}
+
+// Parse is Load on text; file is the name that errors show.
+func Parse(file string, text []byte) (*Config, error) {
+	c := Default()
+	d := decoder{invalid: Invalid{File: file}, lines: map[string]int{}}
+	d.document(text, c)
+	if len(d.invalid.Problems) == 0 {
+		// Cross-field checks after a field that is wrong by itself would
+		// report its default.
+		c.derive(&d)
+		c.check(&d)
+	}
+	if len(d.invalid.Problems) > 0 {
+		return nil, &d.invalid
+	}
+	return c, nil
+}
+
+// derive fills in the defaults that depend on other settings or on the host.
+func (c *Config) derive(d *decoder) {
+	if c.Node.Name == "" {
+		host, err := os.Hostname()
+		host = strings.ToLower(host)
+		if err == nil {
+			err = forms["node-name"].check(host)
+		}
+		if err != nil {
+			d.problem("node.name", fmt.Sprintf("is not set, and the host name %q cannot serve: %v; set node.name", host, err), forms["node-name"].allowed)
+		}
+		c.Node.Name = host
+	}
+	if c.API.TokensFile == "" {
+		c.API.TokensFile = filepath.Join(c.Node.StateDir, "tokens.yaml")
+	}
+}

@@ -1,0 +1,271 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+)
+
+const someFingerprint = "sha256:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+
+const whole = `
+node: {name: host-a, state_dir: /var/lib/mover}
+log: {level: debug, format: json}
+api: {listen: "[::1]:9470", tls_cert: /etc/c.pem, tls_key: /etc/k.pem, tokens_file: /etc/tokens.yaml}
+control: {listen: [192.0.2.1:9471, "[2001:db8::1]:9471"], ca: /etc/ca.pem, dial_timeout: 1m}
+peers:
+  host-b: {addresses: ["{node}:9471", "[2001:db8::2]:9471"], fingerprint: "` + someFingerprint + `"}
+  host-c:
+roots:
+  data: {path: /srv/data, read: [host-b], write: "*", quota: 1.5TiB, min_free: 10 GB}
+devices: {providers: [ibv, soft], fallback: forbid, names: [mlx5_0]}
+soft: {addresses: [127.0.0.1, 127.0.0.2, 192.0.2.1], allow_cleartext: true}
+pollers: {per_node: 2, cpus: [3, 5], idle: spin, spin: 100us}
+workers: 6
+memory: {arena: 2GiB, session_share: 128MiB, hugepages: 1GiB}
+session: {slot_payload: 512KiB, segment: 8MiB, lanes_per_rail: 2, lane_depth: 64, rail_rate: 25GB/s, drain_timeout: 500ms}
+jobs: {max_running: 4, max_queued: 100, max_attempts: 3, stall_after: 5s, keep_max: 7}
+`
+
+func TestEverySettingIsRead(t *testing.T) {
+	got, err := Parse("f", []byte(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Config{
+		Node:    Node{Name: "host-a", StateDir: "/var/lib/mover"},
+		Log:     Log{Level: "debug", Format: "json"},
+		API:     API{Listen: "[::1]:9470", TLSCert: "/etc/c.pem", TLSKey: "/etc/k.pem", TokensFile: "/etc/tokens.yaml"},
+		Control: Control{Listen: []string{"192.0.2.1:9471", "[2001:db8::1]:9471"}, CA: "/etc/ca.pem", DialTimeout: time.Minute},
+		Peers: map[string]Peer{
+			"host-b": {Addresses: []string{"{node}:9471", "[2001:db8::2]:9471"}, Fingerprint: someFingerprint},
+			"host-c": {},
+		},
+		Roots: map[string]Root{"data": {
+			Path: "/srv/data", Read: []string{"host-b"}, Write: []string{"*"}, Quota: 3 << 39, MinFree: 10e9,
+		}},
+		Devices: Devices{Providers: []string{"ibv", "soft"}, Fallback: "forbid", Names: []string{"mlx5_0"}},
+		Soft:    Soft{Addresses: []string{"127.0.0.1", "127.0.0.2", "192.0.2.1"}, AllowCleartext: true},
+		Pollers: Pollers{PerNode: 2, CPUs: []int{3, 5}, Idle: "spin", Spin: 100 * time.Microsecond},
+		Workers: 6,
+		Memory:  Memory{Arena: 2 << 30, SessionShare: 128 << 20, HugePages: "1GiB"},
+		Session: Session{
+			SlotPayload: 512 << 10, Segment: 8 << 20, LanesPerRail: 2, LaneDepth: 64,
+			RailRate: 200e9, DrainTimeout: 500 * time.Millisecond,
+		},
+		Jobs: Jobs{MaxRunning: 4, MaxQueued: 100, MaxAttempts: 3, StallAfter: 5 * time.Second, KeepMax: 7},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+
+	// What is printed is read back as the same.
+	text, err := yaml.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse("printed", text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if d := cmp.Diff(got, again, cmp.FilterValues(func(a, b []string) bool { return len(a)+len(b) == 0 }, cmp.Ignore())); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestEmptyFilesAreTheDefault(t *testing.T) {
+	for _, text := range []string{"", "\n", "# nothing\n", "---\n", "{}", "peers:\nroots:\n"} {
+		got, err := Parse("f", []byte(text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		want := Default()
+		want.Node.Name, want.API.TokensFile = got.Node.Name, "/var/lib/mover/tokens.yaml"
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%q: %s", text, d)
+		}
+	}
+}
+
+func TestProblems(t *testing.T) {
+	const base = "node: {name: a}\n"
+	for _, c := range []struct{ text, want string }{
+		{"nod: {}", "f:2: nod: is not a setting; did you mean node?; allowed: node, log, api, control, peers, roots, devices, soft, pollers, workers, memory, session, jobs"},
+		{"memory:\n  arena: 1GiB\n  colour: red", "f:4: memory.colour: is not a setting; allowed: arena, session_share, hugepages"},
+		{"memory:\n  arena: 12", `f:3: memory.arena: "12" has no unit; allowed: a number with one of B,`},
+		{"memory: {arena: 512Mb}", `f:2: memory.arena: "512Mb" has an unknown unit "Mb"; allowed:`},
+		{"memory: {arena: -1MiB}", `memory.arena: "-1MiB" is not a size`},
+		{"memory: {arena: 16MiB}", "memory.arena: 16MiB is less than 32MiB; allowed: "},
+		{"memory: {arena: 9999999TiB}", `memory.arena: "9999999TiB" is too large`},
+		{"memory: {arena: 1.3B}", `memory.arena: "1.3B" is not a whole number of bytes`},
+		{"memory: {arena: [1GiB]}", "f:2: memory.arena: is not a single value"},
+		{"memory: {arena: }", "f:2: memory.arena: has no value; remove the line for the default"},
+		{"memory: 3", "f:2: memory: is not a section; allowed: a section with any of arena, "},
+		{"memory: [1]", "f:2: memory: is not a section"},
+		{"memory: {arena: 513MiB}", "memory.arena: 513MiB is not a whole number of pages; allowed: a multiple of 2MiB"},
+		{"memory: {arena: 512MiB, hugepages: 1GiB}", "memory.arena: 512MiB is not a whole number of pages; allowed: a multiple of 1GiB"},
+		{"memory:\n  arena: 64MiB", "f:3: memory.arena: 64MiB does not hold one session"},
+		{"memory:\n  session_share: 512MiB", "f:2: memory.arena: 512MiB does not hold one session"},
+		{"memory: {session_share: 63MiB}", "memory.session_share: 63MiB is not a whole number of 2 MiB pages"},
+		{"session: {slot_payload: 65537B}", "session.slot_payload: 65537B is not a whole number of 4 KiB blocks"},
+		{"session: {slot_payload: 8MiB}", "memory.session_share: 64MiB holds fewer than 16 slots"},
+		{"session: {slot_payload: 768KiB}", "session.segment: 16MiB is not a multiple of session.slot_payload (768KiB)"},
+		{"session: {rail_rate: 100Gb/s}", `session.rail_rate: "100Gb/s" has an unknown unit "Gb/s"; allowed: a number with one of bit/s`},
+		{"session: {lane_depth: 0}", "session.lane_depth: 0 is less than 1; allowed: a whole number, from 1 to 1024"},
+		{"session: {lane_depth: 1.5}", `session.lane_depth: "1.5" is not a whole number`},
+		{"jobs: {stall_after: 30}", `jobs.stall_after: "30" is not a duration; allowed: a number with one of ns, us, ms, s, m, h, such as 1m30s, from 1s to 1h`},
+		{"jobs: {stall_after: -30s}", `"-30s" is not a duration`},
+		{"log: {level: loud}", `f:2: log.level: "loud" is not one of the words; allowed: debug, info, warn, error`},
+		{"soft: {allow_cleartext: yes}", `soft.allow_cleartext: "yes" is neither true nor false; allowed: true, false`},
+		{"soft: {addresses: [127.0.0.1, localhost]}", `soft.addresses[1]: "localhost" is not an IP address`},
+		{"soft: {addresses: [0.0.0.0]}", `soft.addresses[0]: "0.0.0.0" is not the address of one interface`},
+		{"soft: {addresses: [127.0.0.1, 127.0.0.1]}", `soft.addresses[1]: repeats 127.0.0.1`},
+		{"soft:\n  addresses:\n    - 127.0.0.1\n    - 192.0.2.1", "f:5: soft.addresses[1]: software verbs send data unencrypted, and 192.0.2.1 is not loopback; set soft.allow_cleartext"},
+		{"api: {listen: 0.0.0.0:9470}", "f:2: api.listen: 0.0.0.0:9470 can be reached from other hosts, where tokens need TLS"},
+		{"api: {listen: ':9470'}", `api.listen: ":9470" is not an IP address and port`},
+		{"api: {listen: 127.0.0.1:0}", `api.listen: "127.0.0.1:0" has port 0`},
+		{"api: {tls_key: /k}", "f:2: api.tls_cert: a certificate and its key come together"},
+		{"api: {listen: 127.0.0.1:9471}", "control.listen: 127.0.0.1:9471 is taken by api.listen"},
+		{"control: {listen: []}", "control.listen: is empty"},
+		{"control: {ca: ca.pem}", `control.ca: "ca.pem" is relative; allowed: an absolute path`},
+		{"peers: {B: {}}", `f:2: peers: "B" is not a node name; allowed: 1 to 63 of a-z 0-9 . -`},
+		{"peers:\n  b:\n    addresses: [b:9471]", "f:3: peers.b: nothing says how to recognise it"},
+		{"peers: {b: {fingerprint: 'md5:00'}}", `peers.b.fingerprint: "md5:00" does not begin with sha256:`},
+		{"peers: {b: {fingerprint: 'sha256:00'}}", `peers.b.fingerprint: "sha256:00" is not a fingerprint`},
+		{"peers: {b: {fingerprint: '" + someFingerprint + "'}, c: {fingerprint: '" + someFingerprint + "'}}", "peers.c.fingerprint: is also that of peer b"},
+		{"peers: {b: {addresses: ['2001:db8::1:9471']}}", "an IPv6 address needs brackets"},
+		{"peers: {b: {addresses: [b]}}", `peers.b.addresses[0]: "b" has no port`},
+		{"peers: {b: {addresses: ['b:0']}}", `"0" is not a port`},
+		{"peers: {b: {addresses: ['b:65536']}}", `"65536" is not a port`},
+		{"peers: {b: {addresses: ['{nod}:1']}}", `"{nod}" is not a host name`},
+		{"roots: {data: {}}", "f:2: roots.data.path: is missing; allowed: an absolute path"},
+		{"roots: {data: {path: srv}}", `roots.data.path: "srv" is relative`},
+		{"roots: {..: {path: /srv}}", `roots: ".." is not a root name`},
+		{"roots:\n  data:\n    path: /var\n", "f:4: roots.data.path: /var and node.state_dir /var/lib/mover, which holds"},
+		{"roots: {data: {path: /}}", "must not contain each other"},
+		{"roots: {data: {path: /var/lib/mover/x/..}}", "must not contain each other"},
+		{"roots: {data: {path: /srv, read: [b]}}", `roots.data.read[0]: "b" is not under peers; allowed: a, "*"`},
+		{"roots: {data: {path: /srv, reed: [b]}}", `roots.data.reed: is not a setting; did you mean read?`},
+		{"devices: {providers: [auto, soft]}", "devices.providers: auto stands alone"},
+		{"devices: {providers: []}", "devices.providers: is empty"},
+		{"devices: {providers: tcp}", `devices.providers: "tcp" is not one of the words; allowed: auto, ibv, soft`},
+		{"devices: {names: {}}", "devices.names: is not a list"},
+		{"pollers: {cpus: [1, x]}", `pollers.cpus[1]: "x" is not a whole number`},
+		{"pollers: {cpus: [1, 1]}", `pollers.cpus[1]: repeats 1`},
+		{"workers: 1\nworkers: 2", "f:3: workers: is set twice, first in line 2"},
+		{"a: &x 1\nworkers: *x", "f:3: workers: anchors and aliases are not supported"},
+		{"<<: {workers: 1}", "a key that is not a plain word"},
+		{"workers: 1\n---\nworkers: 2", "a second document"},
+		{"workers: [", "f:"},
+		{"\tworkers: 1", "f:2: not YAML: found character that cannot start any token"},
+		{"log: {level: 'x'}\njobs: {max_running: 0}", "f:3: jobs.max_running: 0 is less than 1"},
+	} {
+		_, err := Parse("f", []byte(base+c.text))
+		if err == nil {
+			t.Errorf("%q: accepted", c.text)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q:\n got %s\nwant %s", c.text, err, c.want)
+		}
+	}
+}
+
+func TestProblemsAreReportedTogetherAndBounded(t *testing.T) {
+	_, err := Parse("f", []byte("log: {level: x, format: y}\nworkers: z\n"))
+	if got := strings.Count(err.Error(), "\n") + 1; got != 3 {
+		t.Errorf("%d problems reported, want 3:\n%v", got, err)
+	}
+	_, err = Parse("f", []byte(strings.Repeat("x: 1\n", 1000)))
+	if got := strings.Count(err.Error(), "\n") + 1; got != maxProblems {
+		t.Errorf("%d problems reported, want %d", got, maxProblems)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Load(filepath.Join(dir, "none.yaml")); !os.IsNotExist(unwrapped(err)) {
+		t.Errorf("missing file: %v", err)
+	}
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("directory: %v", err)
+	}
+	big := filepath.Join(dir, "big.yaml")
+	if err := os.WriteFile(big, make([]byte, maxFileBytes+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(big); err == nil || !strings.Contains(err.Error(), "larger than 4MiB") {
+		t.Errorf("large file: %v", err)
+	}
+	good := filepath.Join(dir, "good.yaml")
+	if err := os.WriteFile(good, []byte(whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(good); err != nil {
+		t.Error(err)
+	}
+}
+
+func unwrapped(err error) error {
+	if u, ok := err.(interface{ Unwrap() error }); ok {
+		return u.Unwrap()
+	}
+	return err
+}
+
+func TestQuantitiesReadBackWhatTheyWrite(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Int64Min(0).Draw(t, "n")
+		if s, err := ParseSize(Size(n).String()); err != nil || s != Size(n) {
+			t.Fatalf("size %d -> %v -> %d, %v", n, Size(n), s, err)
+		}
+		if r, err := ParseRate(Rate(n).String()); err != nil || r != Rate(n) {
+			t.Fatalf("rate %d -> %v -> %d, %v", n, Rate(n), r, err)
+		}
+	})
+}
+
+func TestRatesTellBitsFromBytes(t *testing.T) {
+	for s, want := range map[string]Rate{
+		"100Gbit/s": 100e9, "12.5GB/s": 100e9, "1 MiB/s": 8 << 20, "0": 0, "1B/s": 8, "1.5bit/s": -1, "1Gbps": -1, "1": -1, "": -1, "..": -1, "1.2.3B/s": -1,
+	} {
+		got, err := ParseRate(s)
+		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
+			t.Errorf("%q: %v, %v", s, got, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(whole))
+	f.Add([]byte("a: &x [*x]"))
+	f.Add([]byte("? {a: b}\n: c"))
+	f.Add([]byte("roots: {\"\": null, !!binary x: y}"))
+	f.Add([]byte("memory: {arena: 1e400GiB}\n%YAML 1.2"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse("f", text)
+		if (c == nil) == (err == nil) {
+			t.Fatal("neither or both of a configuration and an error")
+		}
+		if err != nil {
+			if lines := strings.Split(err.Error(), "\n"); !strings.HasPrefix(lines[0], "f:") {
+				t.Fatalf("no position: %q", err)
+			}
+			return
+		}
+		out, err := yaml.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse("printed", out); err != nil {
+			t.Fatalf("accepted, but not when printed: %v\n%s", err, out)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package config
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A form is what a string must look like; the error says what is wrong with
+// this one, and allowed says what would be right.
+type form struct {
+	check   func(string) error
+	allowed string
+}
+
+var (
+	nodeName = regexp.MustCompile(`^[a-z0-9.-]{1,63}$`)
+	rootName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
+	hostName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,253}$`)
+)
+
+// NodeName reports whether s can name a node: it becomes part of a
+// certificate's URI and of host names.
+func NodeName(s string) error {
+	if !nodeName.MatchString(s) {
+		return fmt.Errorf("%q is not a node name", s)
+	}
+	return nil
+}
+
+// RootName reports whether s can name a root: it is the first component of a
+// job's path.
+func RootName(s string) error {
+	if !rootName.MatchString(s) || s == "." || s == ".." {
+		return fmt.Errorf("%q is not a root name", s)
+	}
+	return nil
+}
+
+// forms are the values of the tag form.
+var forms = map[string]form{
+	"node-name":  {NodeName, "1 to 63 of a-z 0-9 . -"},
+	"node-name?": {optional(NodeName), `1 to 63 of a-z 0-9 . -, or ""`},
+	"root-name":  {RootName, "1 to 63 of A-Z a-z 0-9 . _ -, but not . or .."},
+	"peer-name":  {peerOrAny, `the name of a node, or "*" for all`},
+	"path":       {absolutePath, "an absolute path"},
+	"path?":      {optional(absolutePath), `an absolute path, or ""`},
+	"listen":     {listenAddress, "IP:port, such as 127.0.0.1:9470 or [::1]:9470"},
+	"dial":       {dialAddress, "host:port, such as host-b:9471, 192.0.2.7:9471, [2001:db8::7]:9471 or {node}:9471"},
+	"ip":         {ipAddress, "an IP address of this host, such as 127.0.0.1"},
+	"fingerprint": {optional(fingerprint),
+		"sha256: and 64 hexadecimal digits in lower case, as `mover identity` prints on that node"},
+}
+
+func optional(check func(string) error) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
+		return check(s)
+	}
+}
+
+func peerOrAny(s string) error {
+	if s == "*" {
+		return nil
+	}
+	return NodeName(s)
+}
+
+func absolutePath(s string) error {
+	switch {
+	case s == "":
+		return errors.New("is empty")
+	case strings.ContainsRune(s, 0):
+		return errors.New("contains a NUL character")
+	case !filepath.IsAbs(s):
+		// Relative to what? The service's working directory is not the
+		// shell's, so the same file would mean two things.
+		return fmt.Errorf("%q is relative", s)
+	}
+	return nil
+}
+
+func listenAddress(s string) error {
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return fmt.Errorf("%q is not an IP address and port", s)
+	}
+	if a.Port() == 0 {
+		// The peers and clients have to know it beforehand.
+		return fmt.Errorf("%q has port 0", s)
+	}
+	return nil
+}
+
+func ipAddress(s string) error {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return fmt.Errorf("%q is not an IP address", s)
+	}
+	if a.IsUnspecified() || a.IsMulticast() {
+		return fmt.Errorf("%q is not the address of one interface", s)
+	}
+	return nil
+}
+
+// NodePlaceholder stands for the peer's name in its addresses.
+const NodePlaceholder = "{node}"
+
+func dialAddress(s string) error {
+	if listenAddress(s) == nil {
+		return nil
+	}
+	host, port, ok := strings.Cut(s, ":")
+	if !ok {
+		return fmt.Errorf("%q has no port", s)
+	}
+	if strings.Contains(port, ":") {
+		return fmt.Errorf("%q: an IPv6 address needs brackets", s)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q: %q is not a port", s, port)
+	}
+	if !hostName.MatchString(strings.ReplaceAll(host, NodePlaceholder, "n")) {
+		return fmt.Errorf("%q: %q is not a host name", s, host)
+	}
+	return nil
+}
+
+const fingerprintPrefix = "sha256:"
+
+func fingerprint(s string) error {
+	digits, ok := strings.CutPrefix(s, fingerprintPrefix)
+	if !ok {
+		return fmt.Errorf("%q does not begin with %s", s, fingerprintPrefix)
+	}
+	b, err := hex.DecodeString(digits)
+	if err != nil || len(b) != 32 || strings.ToLower(digits) != digits {
+		return fmt.Errorf("%q is not a fingerprint", s)
+	}
+	return nil
+}
