@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// bench runs figures one after the other. It is used by one goroutine.
+type bench struct {
+	options
+	ours                Ours // nil: the peers alone
+	progress            io.Writer
+	filesystems         []filesystemFact
+	source, destination memoryWatch
+}
+
+func newBench(o options, ours Ours, progress io.Writer) *bench {
+	return &bench{
+		options: o, ours: ours, progress: progress,
+		source:      memoryWatch{name: "rss-source"},
+		destination: memoryWatch{name: "rss-destination"},
+	}
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, format+"\n", args...)
+}
+
+// measure runs all selected figures. It returns what was measured even when
+// some of it failed.
+func (b *bench) measure(ctx context.Context) ([]entry, error) {
+	entries, err := b.memoryFigures(ctx)
+	for _, kind := range []placeKind{onTmpfs, onDisk} {
+		more, ferr := b.fileFigures(ctx, kind)
+		entries, err = append(entries, more...), errors.Join(err, ferr)
+	}
+	for _, watch := range []*memoryWatch{&b.source, &b.destination} {
+		if len(watch.seen) == 0 {
+			continue // no process of ours ran to its end
+		}
+		e, werr := watch.result()
+		if werr != nil {
+			err = errors.Join(err, werr)
+			continue
+		}
+		entries = append(entries, e)
+	}
+	return entries, err
+}
+
+// selected returns the figures asked for that satisfy keep.
+func (b *bench) selected(keep func(figure) bool) []figure {
+	var kept []figure
+	for _, f := range b.figures {
+		if keep(f) {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// memoryFigures measures memory to memory against iperf3. The warm-up chooses
+// the peer's setting once for all of them.
+func (b *bench) memoryFigures(ctx context.Context) (entries []entry, err error) {
+	wanted := b.selected(func(f figure) bool { return f.kind == memoryFigure })
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	peer, err := startIperf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, peer.stop()) }()
+	b.say("iperf3: choosing the best of %d settings", len(iperfSettings))
+	best, err := calibrate(ctx, len(iperfSettings), higherIsBetter, func(ctx context.Context, s int) (float64, error) {
+		v, err := peer.run(ctx, s, 1)
+		b.say("  %s: %.1f Gbit/s", peer.describe(s), v)
+		return v, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("iperf3: %w", err)
+	}
+	for _, f := range wanted {
+		e, ferr := b.memoryFigure(ctx, f, peer, best)
+		if ferr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, ferr))
+			continue
+		}
+		entries = append(entries, e)
+	}
+	return entries, err
+}
+
+func (b *bench) memoryFigure(ctx context.Context, f figure, peer *iperf, setting int) (entry, error) {
+	var ours measurement
+	if b.ours != nil {
+		ours = func(ctx context.Context, _ int) (float64, error) {
+			r, err := b.ours.Memory(ctx, f.verify, b.seconds)
+			if err != nil {
+				return 0, err
+			}
+			b.source.add("memory", resident{r.RSSBytesSource, r.ArenaBytes})
+			b.destination.add("memory", resident{r.RSSBytesDestination, r.ArenaBytes})
+			return r.GbitPerSecond, nil
+		}
+		b.say("%s: warm-up", f.name)
+		if _, err := b.ours.Memory(ctx, f.verify, 1); err != nil {
+			return entry{}, fmt.Errorf("warm-up: %w", err)
+		}
+	}
+	theirs := func(ctx context.Context, _ int) (float64, error) { return peer.run(ctx, setting, b.seconds) }
+	return b.pairsOf(ctx, f, "memory", peer.describe(setting), ours, theirs)
+}
+
+// pairsOf measures the pairs of one figure and tells of each value.
+func (b *bench) pairsOf(ctx context.Context, f figure, filesystem, setting string, ours, theirs measurement) (entry, error) {
+	b.say("%s: %d pairs against %s", f.name, b.pairs, setting)
+	told := func(who string, m measurement) measurement {
+		if m == nil {
+			return nil
+		}
+		return func(ctx context.Context, run int) (float64, error) {
+			v, err := m(ctx, run)
+			if err == nil {
+				b.say("  %2d %-7s %8.2f %s", run+1, who, v, f.unit())
+			}
+			return v, err
+		}
+	}
+	oursAll, theirsAll, err := measurePairs(ctx, b.pairs, told("mover", ours), told(f.peer, theirs))
+	if err != nil {
+		return entry{}, err
+	}
+	return f.result(filesystem, setting, oursAll, theirsAll)
+}
+
+// fileFigures measures the file figures of one file system: one source file
+// and, but in a baseline run, one pair of nodes for all of them.
+func (b *bench) fileFigures(ctx context.Context, kind placeKind) (entries []entry, err error) {
+	wanted := b.selected(func(f figure) bool { return f.kind == fileFigure && f.place == kind })
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	parent := b.tmpfs
+	if kind == onDisk {
+		parent = b.disk
+	}
+	b.say("%s: generating %s under %s", kind, formatBytes(b.size), parent)
+	p, err := newPlace(ctx, kind, parent, b.size)
+	if err != nil {
+		return nil, fmt.Errorf("%s figures: %w", kind, err)
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	b.filesystems = append(b.filesystems, filesystemFact{kind, parent, p.filesystem})
+
+	var nodes Nodes
+	if b.ours != nil {
+		if nodes, err = b.ours.StartNodes(ctx, p); err != nil {
+			return nil, fmt.Errorf("%s figures: %w", kind, err)
+		}
+		defer func() { err = errors.Join(err, nodes.Stop()) }()
+	}
+	for _, f := range wanted {
+		e, ferr := b.fileFigure(ctx, f, p, nodes)
+		if ferr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, ferr))
+			continue
+		}
+		entries = append(entries, e)
+	}
+	if nodes != nil {
+		src, dst, rerr := nodes.Resident()
+		if rerr != nil {
+			return entries, errors.Join(err, rerr)
+		}
+		b.source.add(p.filesystem, src)
+		b.destination.add(p.filesystem, dst)
+	}
+	return entries, err
+}
+
+// fileFigure measures one file figure: warm-up of both sides, then pairs. The
+// first and the last copy of both sides are compared with the source.
+func (b *bench) fileFigure(ctx context.Context, f figure, p *place, nodes Nodes) (_ entry, err error) {
+	peer, err := startFilePeer(ctx, f.peer, p)
+	if err != nil {
+		return entry{}, err
+	}
+	defer func() { err = errors.Join(err, peer.stop()) }()
+	if err := p.warm(ctx); err != nil {
+		return entry{}, err
+	}
+	b.say("%s: choosing the best of %d settings", f.name, peer.settings())
+	best, err := calibrate(ctx, peer.settings(), lowerIsBetter, func(ctx context.Context, s int) (float64, error) {
+		v, err := timeCopy(ctx, p, peer, s, 0, false)
+		b.say("  %s: %.2f s", peer.describe(s), v)
+		return v, err
+	})
+	if err != nil {
+		return entry{}, fmt.Errorf("%s: %w", f.peer, err)
+	}
+	edge := func(run int) bool { return run == 0 || run == b.pairs-1 }
+	theirs := func(ctx context.Context, run int) (float64, error) {
+		return timeCopy(ctx, p, peer, best, run, edge(run))
+	}
+	var ours measurement
+	if nodes != nil {
+		if _, err := timeOurs(ctx, p, nodes, f.name+"-warm-up", false); err != nil {
+			return entry{}, fmt.Errorf("mover, warm-up: %w", err)
+		}
+		ours = func(ctx context.Context, run int) (float64, error) {
+			return timeOurs(ctx, p, nodes, f.name+"-"+strconv.Itoa(run), edge(run))
+		}
+	}
+	return b.pairsOf(ctx, f, p.filesystem, peer.describe(best), ours, theirs)
+}

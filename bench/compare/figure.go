@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// figureKind says how a figure is measured.
+type figureKind int
+
+const (
+	memoryFigure figureKind = iota // a rate over loopback, Gbit/s
+	fileFigure                     // the time one file takes, s
+)
+
+// placeKind names one of the two file systems a file figure runs on.
+type placeKind string
+
+const (
+	onTmpfs placeKind = "tmpfs"
+	onDisk  placeKind = "disk"
+)
+
+// figure is one comparison of the table below.
+type figure struct {
+	name   string
+	kind   figureKind
+	peer   string    // "iperf3", "gridftp", "rsync", "cp"
+	verify string    // mover's verify setting
+	place  placeKind // file figures only
+	target float64   // ratio aimed at; 0: shown without a target
+}
+
+// figures is everything the harness knows to measure, in the order it is
+// measured and printed. "At most three times cp's time" is a ratio of 0.33.
+var figures = []figure{
+	{name: "mem-none-iperf3", kind: memoryFigure, peer: "iperf3", verify: "none", target: 1.0},
+	{name: "mem-crc32c-iperf3", kind: memoryFigure, peer: "iperf3", verify: "crc32c", target: 0.75},
+	{name: "file2g-tmpfs-gridftp", kind: fileFigure, peer: "gridftp", verify: "crc32c", place: onTmpfs, target: 1.3},
+	{name: "file2g-tmpfs-cp", kind: fileFigure, peer: "cp", verify: "crc32c", place: onTmpfs, target: 0.33},
+	{name: "file2g-tmpfs-rsync", kind: fileFigure, peer: "rsync", verify: "crc32c", place: onTmpfs, target: 3},
+	{name: "file2g-disk-rsync", kind: fileFigure, peer: "rsync", verify: "crc32c", place: onDisk, target: 1},
+	{name: "file2g-disk-gridftp", kind: fileFigure, peer: "gridftp", verify: "crc32c", place: onDisk},
+	{name: "file2g-disk-cp", kind: fileFigure, peer: "cp", verify: "crc32c", place: onDisk},
+}
+
+func (f figure) orientation() orientation {
+	if f.kind == memoryFigure {
+		return higherIsBetter
+	}
+	return lowerIsBetter
+}
+
+func (f figure) unit() string {
+	if f.kind == memoryFigure {
+		return "Gbit/s"
+	}
+	return "s"
+}
+
+// selectFigures returns the figures named in the comma-separated list only,
+// in table order; all of them when it is empty. An unknown name is an error
+// that lists the known ones.
+func selectFigures(only string) ([]figure, error) {
+	if strings.TrimSpace(only) == "" {
+		return figures, nil
+	}
+	var wanted []string
+	for _, name := range strings.Split(only, ",") {
+		name = strings.TrimSpace(name)
+		if name == "" {
+			continue
+		}
+		if !slices.ContainsFunc(figures, func(f figure) bool { return f.name == name }) {
+			var known []string
+			for _, f := range figures {
+				known = append(known, f.name)
+			}
+			return nil, fmt.Errorf("-only: no figure is called %q; known are %s", name, strings.Join(known, ", "))
+		}
+		wanted = append(wanted, name)
+	}
+	if len(wanted) == 0 {
+		return nil, fmt.Errorf("-only: %q names no figure", only)
+	}
+	var selected []figure
+	for _, f := range figures {
+		if slices.Contains(wanted, f.name) {
+			selected = append(selected, f)
+		}
+	}
+	return selected, nil
+}
+
+// result makes the entry of a figure from its measurements; ours is empty in
+// a baseline run. Both slices are in pair order.
+func (f figure) result(filesystem, setting string, ours, theirs []float64) (entry, error) {
+	e := entry{
+		Name: f.name, Peer: f.peer, Unit: f.unit(), Filesystem: filesystem,
+		Setting: setting, Pairs: len(theirs), OursAll: ours, TheirsAll: theirs,
+	}
+	if f.target > 0 {
+		e.Target = &f.target
+	}
+	if len(theirs) == 0 {
+		return entry{}, fmt.Errorf("%s: nothing was measured", f.name)
+	}
+	e.Theirs = median(theirs)
+	if len(ours) == 0 {
+		return e, nil
+	}
+	if len(ours) != len(theirs) {
+		return entry{}, fmt.Errorf("%s: %d runs of mover but %d of %s", f.name, len(ours), len(theirs), f.peer)
+	}
+	e.Ours = median(ours)
+	ratios := make([]float64, len(ours))
+	for i := range ours {
+		r, err := f.orientation().ratio(ours[i], theirs[i])
+		if err != nil {
+			return entry{}, fmt.Errorf("%s, pair %d: %w", f.name, i+1, err)
+		}
+		ratios[i] = r
+	}
+	e.Ratio = median(ratios)
+	e.Low, e.High = bootstrap(ratios)
+	return e, nil
+}
