@@ -5,12 +5,13 @@
 //     one store.
 //   - [NewMPMC]: many producers, many consumers: commands to a poller, work for workers, completions from them.
 //   - [Parker]: one sleeping consumer and any number of producers. [Pool]: several sleeping consumers of one MPMC.
+//     [Bell]: a sleeping consumer that is an ordinary goroutine, not a thread.
 //
 // The package knows nothing of verbs, sessions or jobs. It starts no goroutine. Nothing allocates after construction,
 // every queue has a fixed capacity, and a full or empty queue is an answer (false), never a wait. The only calls that
-// block are [Parker.Park], with a deadline, and, for the time of one eventfd write, the lock of [Parker.Close]. A pure
-// state machine may therefore use the rings and call [Parker.Wake] and [Pool.Wake]; parking belongs to the loop around
-// it.
+// block are [Parker.Park] and [Bell.Wait], with a deadline, and, for the time of one eventfd write, the lock of
+// [Parker.Close]. A pure state machine may therefore use the rings and call the Wake methods; parking belongs to the
+// loop around it.
 //
 // The consumer's loop:
 //
