@@ -84,6 +84,12 @@ func (c *Config) checkDevices(d *decoder) {
 	if slices.Contains(c.Devices.Providers, "auto") && len(c.Devices.Providers) > 1 {
 		d.problem("devices.providers", "auto stands alone", "auto, or a list of ibv, soft")
 	}
+	if c.Devices.Fallback == "forbid" && slices.Equal(c.Devices.Providers, []string{"soft"}) {
+		d.problem("devices.fallback", "forbid never uses software verbs, and devices.providers has nothing else", "allow, or a provider of hardware (ibv)")
+	}
+	if len(c.Soft.Addresses) == 0 && slices.Contains(c.Devices.Providers, "soft") {
+		d.problem("soft.addresses", "is empty, and devices.providers wants software verbs", "at least one address, such as 127.0.0.1")
+	}
 	for i, s := range c.Soft.Addresses {
 		if a := netip.MustParseAddr(s); !a.IsLoopback() && !c.Soft.AllowCleartext {
 			d.problem(fmt.Sprintf("soft.addresses[%d]", i), fmt.Sprintf("software verbs send data unencrypted, and %s is not loopback; set soft.allow_cleartext: true on a network you trust, or use loopback", a), "")

@@ -208,3 +208,13 @@ func (c *Config) derive(d *decoder) {
 		c.API.TokensFile = filepath.Join(c.Node.StateDir, "tokens.yaml")
 	}
 }
+
+// IdentityDir is the directory of the node's key and certificate.
+func (c *Config) IdentityDir() string { return filepath.Join(c.Node.StateDir, "identity") }
+
+// TokenFile is where a first start leaves the plain admin token, 0600, for the
+// tools on this host.
+func (c *Config) TokenFile() string { return filepath.Join(c.Node.StateDir, TokenFileName) }
+
+// TokenFileName is the name of TokenFile in the state directory.
+const TokenFileName = "token"

@@ -19,15 +19,15 @@ type form struct {
 }
 
 var (
-	nodeName = regexp.MustCompile(`^[a-z0-9.-]{1,63}$`)
-	rootName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
+	nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+	rootName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 	hostName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,253}$`)
 )
 
 // NodeName reports whether s can name a node: it becomes part of a
-// certificate's URI and of host names.
+// certificate's URI, whose host Go's parser checks, and of host names.
 func NodeName(s string) error {
-	if !nodeName.MatchString(s) {
+	if !nodeName.MatchString(s) || strings.Contains(s, "..") {
 		return fmt.Errorf("%q is not a node name", s)
 	}
 	return nil
@@ -36,7 +36,7 @@ func NodeName(s string) error {
 // RootName reports whether s can name a root: it is the first component of a
 // job's path.
 func RootName(s string) error {
-	if !rootName.MatchString(s) || s == "." || s == ".." {
+	if !rootName.MatchString(s) {
 		return fmt.Errorf("%q is not a root name", s)
 	}
 	return nil
@@ -44,9 +44,9 @@ func RootName(s string) error {
 
 // forms are the values of the tag form.
 var forms = map[string]form{
-	"node-name":  {NodeName, "1 to 63 of a-z 0-9 . -"},
-	"node-name?": {optional(NodeName), `1 to 63 of a-z 0-9 . -, or ""`},
-	"root-name":  {RootName, "1 to 63 of A-Z a-z 0-9 . _ -, but not . or .."},
+	"node-name":  {NodeName, "1 to 63 of a-z 0-9 . -, first and last a letter or digit, without .."},
+	"node-name?": {optional(NodeName), `1 to 63 of a-z 0-9 . -, first and last a letter or digit, without .., or ""`},
+	"root-name":  {RootName, "1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit"},
 	"peer-name":  {peerOrAny, `the name of a node, or "*" for all`},
 	"path":       {absolutePath, "an absolute path"},
 	"path?":      {optional(absolutePath), `an absolute path, or ""`},
@@ -103,6 +103,9 @@ func ipAddress(s string) error {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
 		return fmt.Errorf("%q is not an IP address", s)
+	}
+	if a.Zone() != "" {
+		return fmt.Errorf("%q has a zone, which a GID has no room for; use a global or unique-local address", s)
 	}
 	if a.IsUnspecified() || a.IsMulticast() {
 		return fmt.Errorf("%q is not the address of one interface", s)
