@@ -116,24 +116,23 @@ func (m *model) check(s *modelState) string {
 	return ""
 }
 
-// next returns every state one step away.
-func (m *model) next(s modelState) []modelState {
-	var out []modelState
+// next appends every state one step away to out.
+func (m *model) next(out []modelState, s *modelState) []modelState {
 	for i := range m.producers {
-		out = append(out, m.stepProducer(s, i)...)
+		out = m.stepProducer(out, *s, i)
 	}
 	for i := range m.consumers {
-		out = append(out, m.stepConsumer(s, i)...)
+		out = m.stepConsumer(out, *s, i)
 	}
 	return out
 }
 
-func (m *model) stepProducer(s modelState, i int) []modelState {
+func (m *model) stepProducer(out []modelState, s modelState, i int) []modelState {
 	p := &s.producers[i]
 	switch p.pc {
 	case pIdle:
 		if p.left == 0 {
-			return nil
+			return out
 		}
 		p.left--
 		p.cell = s.enq
@@ -155,22 +154,21 @@ func (m *model) stepProducer(s modelState, i int) []modelState {
 		s.cells[p.cell] = 2
 		p.pc = pWake
 	default:
-		return m.wakeSteps(s, &s, &p.pc, &p.target, [4]uint8{pWake, pClaim, pSignal, pIdle})
+		return m.wakeSteps(out, &s, &p.pc, &p.target, [4]uint8{pWake, pClaim, pSignal, pIdle})
 	}
-	return []modelState{s}
+	return append(out, s)
 }
 
 // wakeSteps are the steps of Wake, shared by producers and consumers; pcs are its three steps and where it goes then.
-// pc and target point into *s, which the returned states are copies of; was is the state before the step.
-func (m *model) wakeSteps(was modelState, s *modelState, pc, target *uint8, pcs [4]uint8) []modelState {
+// pc and target point into *s, which the appended states are copies of.
+func (m *model) wakeSteps(out []modelState, s *modelState, pc, target *uint8, pcs [4]uint8) []modelState {
 	switch *pc {
 	case pcs[0]:
 		if s.parked == 0 {
 			*pc = pcs[3]
-			return []modelState{*s}
+			return append(out, *s)
 		}
 		// Any parked seat may be chosen.
-		var out []modelState
 		for seat := range m.consumers {
 			if s.parked&(1<<seat) != 0 {
 				*target, *pc = uint8(seat), pcs[1]
@@ -195,15 +193,14 @@ func (m *model) wakeSteps(was modelState, s *modelState, pc, target *uint8, pcs 
 		s.writes++
 		*pc = pcs[3]
 	default:
-		panic(fmt.Sprintf("no such step: %+v", was))
+		panic(fmt.Sprintf("no such step: %+v", *s))
 	}
-	return []modelState{*s}
+	return append(out, *s)
 }
 
-func (m *model) stepConsumer(s modelState, i int) []modelState {
+func (m *model) stepConsumer(out []modelState, s modelState, i int) []modelState {
 	c := &s.consumers[i]
 	bit := uint8(1) << i
-	var out []modelState
 	if c.buffered { // the store buffer empties at any time
 		flushed := s
 		flushed.consumers[i].buffered = false
@@ -271,17 +268,18 @@ func (m *model) stepConsumer(s modelState, i int) []modelState {
 	case cWork:
 		c.pc = cPoll
 	case cWake, cClaim, cSignal:
-		steps := m.wakeSteps(s, &s, &c.pc, &c.target, [4]uint8{cWake, cClaim, cSignal, cWork})
-		for k := range steps {
+		old := len(out)
+		out = m.wakeSteps(out, &s, &c.pc, &c.target, [4]uint8{cWake, cClaim, cSignal, cWork})
+		for k := range out[old:] {
 			// Wake is over: the one of TryPopWake is followed by Cancel, the one of Cancel by the work.
-			if d := &steps[k].consumers[i]; d.pc == cWork {
+			if d := &out[old+k].consumers[i]; d.pc == cWork {
 				if !d.canceling {
 					d.pc = m.afterCount(d)
 				}
 				d.canceling = false
 			}
 		}
-		return append(out, steps...)
+		return out
 	}
 	return append(out, s)
 }
@@ -331,13 +329,14 @@ func (m *model) run(limit int) (string, int) {
 	}
 	seen := map[modelState]struct{}{start: {}}
 	stack := []modelState{start}
+	var next []modelState
 	for len(stack) > 0 {
 		s := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		if wrong := m.check(&s); wrong != "" {
 			return fmt.Sprintf("%s: %+v", wrong, s), len(seen)
 		}
-		next := m.next(s)
+		next = m.next(next[:0], &s)
 		if len(next) == 0 && int(s.deq) != m.producers*m.items {
 			return fmt.Sprintf("stuck with entries left: %+v", s), len(seen)
 		}
