@@ -1,0 +1,84 @@
+package engine
+
+import "mover/verbs"
+
+// eventKind is what a poller tells a session.
+type eventKind uint8
+
+const (
+	eventLaneDrained eventKind = 1 + iota // a lane failed, and its end here is drained
+	eventLaneStuck                        // it did not drain in time
+	eventLaneAnswer                       // what of the peer's list never arrived here
+	eventChunkBack                        // a chunk is given back: unread, or its lanes are gone
+	eventSegmentBack                      // the same for a segment not yet posted
+	eventViolation                        // the peer broke the protocol
+	eventGroupClosed                      // no WR and no op of the group is outstanding
+)
+
+// event is one message from a poller to a session.
+type event struct {
+	kind   eventKind
+	group  uint16
+	lane   LaneRef
+	chunk  *chunk
+	seg    SlotRef
+	cause  verbs.WCStatus
+	vendor uint32
+	detail string
+	list   *laneList
+}
+
+// laneList carries slots and segments of a lane that failed: allocated on
+// failure only.
+type laneList struct{ slots, segments []SlotRef }
+
+// commandKind is what a session asks of a poller.
+type commandKind uint8
+
+const (
+	commandAttachGroup    commandKind = 1 + iota
+	commandAttachLane                 // poll the lane's QP: it may receive
+	commandReadyLane                  // it may send
+	commandFailLane                   // the peer says that it failed
+	commandAnswerLane                 // which of these did not arrive?
+	commandResolveLane                // these did not arrive: free the slots, send the content again
+	commandGrantSegment               // destination: expect this segment
+	commandSendSegment                // source: write this segment
+	commandAckedSegment               // source: the segment's window is free
+	commandReleaseSegment             // destination: forget this grant
+	commandCloseGroup
+)
+
+// command is one message from a session to a poller.
+type command struct {
+	kind  commandKind
+	group *group
+	lane  LaneRef
+	qp    verbs.QP
+	seg   SlotRef
+	send  *segment
+	ref   ItemRef
+	mem   []byte
+	off   int64
+	list  *laneList
+	check bool // verify
+}
+
+// resultKind is what a worker, or the node, tells a session.
+type resultKind uint8
+
+const (
+	resultAcks      resultKind = 1 + iota // records stored or refused
+	resultSegment                         // a segment arrived
+	resultSourceSum                       // a segment's checksum at the source
+	resultResum                           // the same, computed again after a mismatch
+	resultVerified                        // a source's Verify
+	resultViolation                       // the peer broke the protocol
+	resultSend                            // Session.Send
+	resultCancel                          // Session.Cancel
+	resultOpened                          // Session.Opened
+	resultPublished                       // Session.Published
+	resultDiscarded                       // Session.Discarded
+	resultClose                           // Session.Close
+	resultPortEvent                       // Session.PortEvent
+)

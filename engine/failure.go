@@ -1,0 +1,188 @@
+package engine
+
+import "mover/verbs"
+
+// live finds the lane that ref names, if that life of it is not over.
+func (g *group) live(ref LaneRef) *lane {
+	if l := g.lanes[ref.Lane]; l != nil && l.epoch == ref.Epoch {
+		return l
+	}
+	return nil
+}
+
+// attach begins to poll a lane that the session has built, with its receives
+// posted. The lane's former life, if any, is over on both sides.
+func (g *group) attach(ref LaneRef, qp verbs.QP) {
+	old := g.lanes[ref.Lane]
+	l := &lane{index: ref.Lane, epoch: ref.Epoch, rail: old.rail, credit: old.credit, state: laneAttached,
+		qp: qp, sendCap: old.sendCap, recvCap: old.recvCap, recvs: old.recvCap, depth: old.depth}
+	g.lanes[ref.Lane] = l
+	if l.credit {
+		l.rail.credit = l
+	} else {
+		for i := range g.data {
+			if g.data[i].index == l.index {
+				g.data[i] = l
+			}
+		}
+	}
+	if g.closing {
+		g.fail(l, verbs.WCFlushErr, 0, g.closeBy-g.cfg.drainTimeout)
+	}
+}
+
+func (g *group) ready(ref LaneRef) {
+	l := g.live(ref)
+	if l == nil || l.state != laneAttached {
+		return // it failed before it was ready
+	}
+	l.state = laneUp
+	if !l.credit {
+		g.up++
+	}
+}
+
+// attrErr moves a QP to ERR; providers only read it.
+var attrErr = verbs.QPAttr{State: verbs.StateErr}
+
+// fail takes a lane down: its QP to ERR, which flushes every WR. The first
+// status that is not a flush is the cause.
+func (g *group) fail(l *lane, cause verbs.WCStatus, vendor uint32, now int64) {
+	if l.cause == verbs.WCSuccess || l.cause == verbs.WCFlushErr && cause != verbs.WCFlushErr {
+		l.cause, l.vendorErr = cause, vendor
+	}
+	if l.state != laneAttached && l.state != laneUp {
+		return
+	}
+	if l.state == laneUp && !l.credit {
+		g.up--
+	}
+	l.state, l.drainBy = laneDraining, now+g.cfg.drainTimeout
+	add(&g.poller.stats.LaneErrors, 1)
+	for i := range l.stagedSends {
+		g.unposted(&l.sendWRs[i])
+	}
+	l.stagedSends, l.stagedRecvs = 0, 0
+	if err := l.qp.Modify(&attrErr, verbs.AttrState); err != nil {
+		g.emit(event{kind: eventLaneStuck, lane: LaneRef{l.index, l.epoch}, detail: err.Error()})
+	}
+	g.checkDrained(l)
+}
+
+// checkDrained ends draining when every WR posted has completed. All WRs are
+// signalled, so counting them is exact, and needs no sentinel that a provider
+// may refuse to take in ERR.
+func (g *group) checkDrained(l *lane) {
+	if l.state != laneDraining || l.sends > 0 || l.recvs > 0 {
+		return
+	}
+	l.state, l.quietSince = laneDrained, 0
+	g.emit(event{kind: eventLaneDrained, lane: LaneRef{l.index, l.epoch}, cause: l.cause, vendor: l.vendorErr,
+		list: g.unsettled(l)})
+	g.answer(l)
+}
+
+// unsettled lists what went out on the lane and has no credit or ack.
+func (g *group) unsettled(l *lane) *laneList {
+	list := &laneList{}
+	for i := range g.remote {
+		if r := &g.remote[i]; r.local >= 0 && g.local[r.local].lane == l {
+			list.slots = append(list.slots, slotRef(uint32(i), r.generation))
+		}
+	}
+	for _, s := range g.sending {
+		if s != nil && s.lane == l && !s.acked {
+			list.segments = append(list.segments, SlotRef{s.index, s.generation})
+		}
+	}
+	return list
+}
+
+// ask takes the peer's list of a lane: it is answered when this end is drained
+// too, for only then is it known what arrived.
+func (g *group) ask(ref LaneRef, list *laneList, now int64) {
+	l := g.live(ref)
+	if l == nil {
+		g.violation("a question about a lane that does not exist", nil)
+		return
+	}
+	l.answer = list
+	g.fail(l, verbs.WCFlushErr, 0, now)
+	g.answer(l)
+}
+
+func (g *group) answer(l *lane) {
+	if l.answer == nil || l.state != laneDrained {
+		return
+	}
+	missing := &laneList{}
+	for _, ref := range l.answer.slots {
+		if int(ref.Index) >= len(g.recv) {
+			g.violation("a question about a slot that does not exist", nil)
+			return
+		}
+		s := &g.recv[ref.Index]
+		if s.state == recvGranted && sameGeneration(ref.Generation, s.generation) {
+			// Never written as far as anyone will know: free in the next
+			// generation, which the answer tells. A credit that is queued is a
+			// repeat of one that arrived, or the peer could not have written;
+			// sent now it would credit what was never received.
+			s.generation++
+			s.void = s.owed
+			missing.slots = append(missing.slots, ref)
+		}
+	}
+	for _, ref := range l.answer.segments {
+		if ref.Index >= segmentTable {
+			g.violation("a question about a segment that does not exist", nil)
+			return
+		}
+		e := &g.table[ref.Index]
+		if e.granted && e.generation == ref.Generation {
+			e.generation = (e.generation + 1) & generationMask
+			missing.segments = append(missing.segments, ref)
+		}
+	}
+	l.answer = nil
+	g.emit(event{kind: eventLaneAnswer, lane: LaneRef{l.index, l.epoch}, list: missing})
+}
+
+// resolve takes the peer's answer: what it lists never arrived and is sent
+// again, slots from their send slots into fresh receive slots, segments whole.
+// The rest of the lane's writes will be credited or acked.
+func (g *group) resolve(ref LaneRef, missing *laneList) {
+	l := g.live(ref)
+	if l == nil || l.state != laneDrained {
+		g.violation("an answer about a lane that is not down", nil)
+		return
+	}
+	for _, m := range missing.slots {
+		if int(m.Index) >= len(g.remote) || g.remote[m.Index].local < 0 {
+			g.violation("an answer about a slot that is not in flight", nil)
+			return
+		}
+		local := uint32(g.remote[m.Index].local)
+		s := &g.local[local]
+		if s.lane != l || !sameGeneration(m.Generation, g.remote[m.Index].generation) {
+			g.violation("an answer about a slot of another lane", nil)
+			return
+		}
+		g.freeRemoteSlot(m.Index)
+		s.lane, s.remote, s.done = nil, -1, false
+		g.loaded.push(local)
+		add(&g.poller.stats.Resent, 1)
+	}
+	for _, m := range missing.segments {
+		if m.Index >= segmentTable || g.sending[m.Index] == nil || g.sending[m.Index].lane != l ||
+			g.sending[m.Index].generation != m.Generation || g.sending[m.Index].acked {
+			g.violation("an answer about a segment that is not in flight", nil)
+			return
+		}
+		s := g.sending[m.Index]
+		l.rail.inFlight -= int64(len(s.memory))
+		s.lane = nil
+		s.generation = (s.generation + 1) & generationMask
+		g.queued.push(m.Index)
+		add(&g.poller.stats.Resent, 1)
+	}
+}

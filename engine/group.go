@@ -1,0 +1,316 @@
+package engine
+
+import (
+	"math"
+	"strconv"
+
+	"mover/ring"
+	"mover/verbs"
+)
+
+// segmentTable is how many segments a group's receiver has granted at most.
+const segmentTable = 64
+
+// group is a lane group: session x local poller x remote poller, the unit that
+// owns lanes, slots, grants and counters. After it is attached only its poller
+// touches it, except for the fields marked shared.
+type group struct {
+	id      uint16
+	session *Session // shared, immutable
+	poller  *Poller  // shared, immutable
+	cfg     groupConfig
+	rails   []*groupRail
+	lanes   []*lane // by the session's lane index; nil where it is not ours
+	data    []*lane // up or not, in lane order
+	next    int     // where the search for a data lane goes on
+	up      int     // data lanes that are up
+	cqs     []verbs.CQ
+
+	// Sending through slots.
+	pull       *ring.Rx[*chunk]
+	sendMemory []byte
+	local      []localSlot
+	freeLocal  []uint32 // a stack: the slot used last is still in cache
+	loaded     fifo     // slots read, to be posted
+	remote     []remoteSlot
+	freeRemote []uint32 // a stack, for the receiver's cache
+
+	// Sending segments.
+	queued  fifo // indexes of sending, to be posted
+	sending [segmentTable]*segment
+
+	// Receiving.
+	recvMemory []byte
+	recv       []recvSlot
+	owed       fifo // slots whose credit is to be sent
+	table      [segmentTable]segmentEntry
+
+	ops     int // with workers
+	backlog []event
+	closing bool
+	closed  bool
+	closeBy int64
+}
+
+// groupConfig are the numbers that both sides agreed on, and the times.
+type groupConfig struct {
+	payloadBytes, strideBytes int
+	laneDeadline              int64 // a posted WR without completion takes the lane down
+	drainTimeout              int64
+}
+
+// groupRail is a rail as one group sees it.
+type groupRail struct {
+	index    uint16 // in the session
+	lkey     uint32 // of the send slots
+	addr     uint64 // of the peer's receive slots
+	rkey     uint32
+	credit   *lane
+	inFlight int64 // bytes posted and not credited or acked
+	limit    int64 // rate x 5 ms, at least four slots
+}
+
+// localSlot is a send slot: free, being read, loaded, or sent and kept until
+// the peer's credit, so that it can be sent again if its lane is lost.
+type localSlot struct {
+	op     Op
+	chunk  *chunk
+	bytes  uint32 // of the RDMA Write
+	remote int32  // slot at the peer, -1 when not posted
+	lane   *lane
+	// done: the write has completed, the adapter reads the memory no more.
+	// Credit and completion come from different QPs, in any order.
+	done, credited bool
+}
+
+// remoteSlot is a receive slot of the peer's, as granted to this group.
+type remoteSlot struct {
+	generation uint64
+	local      int32 // the send slot in it, -1 when free
+}
+
+type recvState uint8
+
+const (
+	recvGranted recvState = iota // the peer may write it
+	recvStoring                  // a worker has it
+)
+
+// recvSlot is a receive slot of this side.
+type recvSlot struct {
+	op         Op
+	generation uint64
+	state      recvState
+	owed       bool // its credit is queued
+	void       bool // the queued credit must not be sent: an answer took its place
+	rail       *groupRail
+}
+
+func (g *group) slotMemory(memory []byte, index uint32) []byte {
+	at := int(index) * g.cfg.strideBytes
+	return memory[at : at+g.cfg.strideBytes : at+g.cfg.strideBytes]
+}
+
+// emit tells the session; when its queue is full, later.
+func (g *group) emit(e event) {
+	e.group = g.id
+	if len(g.backlog) > 0 || !g.session.event(e) {
+		g.backlog = append(g.backlog, e)
+	}
+}
+
+// obey carries out one command.
+func (g *group) obey(c *command, now int64) {
+	switch c.kind {
+	case commandAttachLane:
+		g.attach(c.lane, c.qp)
+	case commandReadyLane:
+		g.ready(c.lane)
+	case commandFailLane:
+		if l := g.live(c.lane); l != nil {
+			g.fail(l, verbs.WCFlushErr, 0, now)
+		}
+	case commandAnswerLane:
+		g.ask(c.lane, c.list, now)
+	case commandResolveLane:
+		g.resolve(c.lane, c.list)
+	case commandGrantSegment:
+		g.grantSegment(c)
+	case commandReleaseSegment:
+		g.releaseSegment(c.seg)
+	case commandSendSegment:
+		g.sendSegment(c.send)
+	case commandAckedSegment:
+		g.segmentAcked(c.seg)
+	case commandCloseGroup:
+		g.close(now)
+	}
+}
+
+// poll drains the CQs and posts the receives that were consumed.
+func (g *group) poll(now int64) int {
+	n := 0
+	for _, cq := range g.cqs {
+		wcs := g.poller.wcs[:]
+		k, err := cq.Poll(wcs)
+		for i := range wcs[:k] {
+			g.complete(&wcs[i], now)
+		}
+		if err != nil && !g.closing {
+			// A dead CQ completes nothing more: the session ends, which moves
+			// every QP to ERR and gives up on draining at its deadline.
+			g.emit(event{kind: eventViolation, detail: "completion queue: " + err.Error()})
+			g.close(now)
+		}
+		n += k
+	}
+	if n > 0 {
+		g.postReceives(now)
+	}
+	return n
+}
+
+// complete takes one completion: first what queue entry it frees, then its
+// status, then what it means.
+func (g *group) complete(wc *verbs.WC, now int64) {
+	kind, laneIndex, index := splitWRID(wc.WRID)
+	l := g.lanes[laneIndex]
+	if kind == wrRecv {
+		l.recvs--
+	} else {
+		l.sends--
+		l.quietSince = 0
+		if l.sends > 0 {
+			l.quietSince = now
+		}
+	}
+	ok := wc.Status == verbs.WCSuccess
+	if !ok {
+		g.fail(l, wc.Status, wc.VendorErr, now)
+	}
+	switch kind {
+	case wrRecv:
+		if ok {
+			g.received(l, wc, now)
+		}
+	case wrSlot:
+		g.slotSent(index)
+	case wrChunk, wrLastChunk:
+		g.chunkSent(index)
+	case wrCredit:
+		if !ok {
+			g.creditLost(index)
+		}
+	}
+	g.checkDrained(l)
+}
+
+// received dispatches an immediate from the peer.
+func (g *group) received(l *lane, wc *verbs.WC, now int64) {
+	g.stageReceive(l, now)
+	if wc.Flags&verbs.WCWithImm == 0 {
+		g.violation("a message without an immediate on lane ", l)
+		return
+	}
+	kind, generation, index := splitImmediate(wc.Imm)
+	switch {
+	case kind == immSlot && !l.credit:
+		g.slotReceived(l, index, generation, wc.ByteLen)
+	case kind == immSegment && !l.credit:
+		g.segmentReceived(index, generation, wc.ByteLen, now)
+	case kind == immCredit && l.credit:
+		g.credited(index, generation)
+	default:
+		g.violation("an immediate of the wrong kind on lane ", l)
+	}
+}
+
+// violation ends the session; the text is built on failure only.
+func (g *group) violation(what string, l *lane) {
+	if l != nil {
+		what += strconv.Itoa(int(l.index))
+	}
+	g.emit(event{kind: eventViolation, detail: what})
+}
+
+// finished takes an op back from a worker.
+func (g *group) finished(op *Op) {
+	g.ops--
+	switch op.kind {
+	case opLoad:
+		g.slotLoaded(op)
+	case opStore:
+		g.slotStored(op)
+	}
+}
+
+// submit hands an op to the workers; room for it was reserved.
+func (g *group) submit(op *Op) {
+	g.ops++
+	if !g.poller.work.push(op) {
+		panic("engine: more ops submitted than were reserved")
+	}
+}
+
+// overdue handles deadlines and the end.
+func (g *group) overdue(now int64) int {
+	n := 0
+	for len(g.backlog) > 0 && g.session.event(g.backlog[0]) {
+		g.backlog = g.backlog[1:]
+		n++
+	}
+	busy := 0
+	for _, l := range g.lanes {
+		if l == nil {
+			continue
+		}
+		switch l.state {
+		case laneAttached, laneUp:
+			if l.quietSince != 0 && now-l.quietSince > g.cfg.laneDeadline {
+				g.fail(l, verbs.WCRespTimeoutErr, 0, now)
+				n++
+			}
+		case laneDraining:
+			if busy++; now >= l.drainBy && l.drainBy != 0 {
+				l.drainBy = 0
+				g.emit(event{kind: eventLaneStuck, lane: LaneRef{l.index, l.epoch}})
+				n++
+			}
+		}
+	}
+	if g.closing && !g.closed && g.ops == 0 && (busy == 0 || now >= g.closeBy) {
+		g.closed = true
+	}
+	return n
+}
+
+func (g *group) deadline() int64 {
+	at := int64(math.MaxInt64)
+	if g.closing {
+		at = g.closeBy
+	}
+	for _, l := range g.lanes {
+		switch {
+		case l == nil:
+		case l.state == laneDraining && l.drainBy != 0:
+			at = min(at, l.drainBy)
+		case l.quietSince != 0 && (l.state == laneUp || l.state == laneAttached):
+			at = min(at, l.quietSince+g.cfg.laneDeadline+1)
+		}
+	}
+	return at
+}
+
+// close fails every lane; the group is closed once all are drained and every
+// op is back.
+func (g *group) close(now int64) {
+	if g.closing {
+		return
+	}
+	g.closing, g.closeBy = true, now+g.cfg.drainTimeout
+	for _, l := range g.lanes {
+		if l != nil {
+			g.fail(l, verbs.WCFlushErr, 0, now)
+		}
+	}
+}

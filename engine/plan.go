@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"fmt"
+
+	"mover/verbs"
+)
+
+// plan is what both sides derive alike from the two Opens: rails, lanes and
+// groups. Index 0 of a pair is the dialler's side.
+type plan struct {
+	rails  []planRail
+	lanes  []planLane
+	groups []planGroup
+
+	payloadBytes, segmentBytes int
+	depth                      int
+}
+
+// planRail is a matched pair of ports.
+type planRail struct {
+	port [2]int // index in that side's Open.Ports
+	mtu  verbs.MTU
+}
+
+// planLane is one QP pair to be.
+type planLane struct {
+	rail, group uint16
+	credit      bool
+}
+
+// planGroup is a pair of pollers.
+type planGroup struct{ poller [2]uint16 }
+
+// checkOpen validates an Open; what it refuses is a violation when it came
+// from the peer, a bug or a bad setting when it is ours.
+func checkOpen(o *Open) error {
+	const maxPayload = 16 << 20
+	switch {
+	case len(o.Ports) == 0:
+		return fmt.Errorf("no ports")
+	case len(o.Ports) > MaxPorts:
+		return fmt.Errorf("%d ports, at most %d", len(o.Ports), MaxPorts)
+	case o.PayloadBytes < 4096 || o.PayloadBytes > maxPayload || o.PayloadBytes%4096 != 0:
+		return fmt.Errorf("slot payload of %d bytes: a multiple of 4096 up to %d", o.PayloadBytes, maxPayload)
+	case o.LanesPerRail < 1 || o.LanesPerRail > MaxLanesPerRail:
+		return fmt.Errorf("%d lanes per rail: 1..%d", o.LanesPerRail, MaxLanesPerRail)
+	case o.LaneDepth < 1 || o.LaneDepth > MaxLaneDepth:
+		return fmt.Errorf("lane depth %d: 1..%d", o.LaneDepth, MaxLaneDepth)
+	case o.SegmentBytes < o.PayloadBytes || o.SegmentBytes > 1<<30:
+		return fmt.Errorf("segment of %d bytes: from the slot payload to 1 GiB", o.SegmentBytes)
+	}
+	for i := range o.Ports {
+		p := &o.Ports[i]
+		if len(p.Pollers) == 0 || len(p.Pollers) > MaxLanesPerRail || !p.MTU.Valid() || p.RateBits == 0 {
+			return fmt.Errorf("port %d: pollers, MTU or rate missing", i)
+		}
+		for _, q := range p.Pollers {
+			if q >= MaxGroups {
+				return fmt.Errorf("port %d: poller %d", i, q)
+			}
+		}
+	}
+	return nil
+}
+
+// newPlan matches ports to rails and lays out lanes and groups. It depends on
+// nothing but its arguments.
+func newPlan(dialler, acceptor *Open) (*plan, error) {
+	p := &plan{
+		payloadBytes: int(min(dialler.PayloadBytes, acceptor.PayloadBytes)),
+		depth:        int(min(dialler.LaneDepth, acceptor.LaneDepth)),
+	}
+	// A segment's chunks are posted together and count in one lane's window;
+	// whole chunks, so that a segment boundary is a chunk boundary.
+	segment := min(int(dialler.SegmentBytes), int(acceptor.SegmentBytes), p.depth*p.payloadBytes)
+	p.segmentBytes = segment / p.payloadBytes * p.payloadBytes
+	p.matchRails(dialler.Ports, acceptor.Ports)
+	if len(p.rails) == 0 {
+		return nil, fmt.Errorf("no port here can reach one there: %s; %s", portNames(dialler.Ports), portNames(acceptor.Ports))
+	}
+	p.layLanes(dialler, acceptor)
+	if len(p.groups) > MaxGroups {
+		return nil, fmt.Errorf("%d lane groups, at most %d: lower pollers.per_node", len(p.groups), MaxGroups)
+	}
+	return p, nil
+}
+
+// matchRails pairs ports in order of index: first within a subnet or fabric,
+// then those left over, which a router may connect. Ports without a partner
+// stay spare.
+func (p *plan) matchRails(dialler, acceptor []PortOffer) {
+	used := [2]map[int]bool{{}, {}}
+	for _, sameSubnet := range []bool{true, false} {
+		for i := range dialler {
+			for j := range acceptor {
+				d, a := &dialler[i], &acceptor[j]
+				if used[0][i] || used[1][j] || !compatible(d, a) || sameSubnet && subnet(d) != subnet(a) {
+					continue
+				}
+				if len(p.rails) == MaxRails {
+					return
+				}
+				used[0][i], used[1][j] = true, true
+				p.rails = append(p.rails, planRail{port: [2]int{i, j}, mtu: min(d.MTU, a.MTU)})
+			}
+		}
+	}
+}
+
+func compatible(a, b *PortOffer) bool {
+	return a.Provider == b.Provider && a.LinkLayer == b.LinkLayer && a.GIDType == b.GIDType
+}
+
+// subnet is what two ports of one subnet share: the subnet prefix on
+// InfiniBand and IPv6 (64 bits), 24 bits of an IPv4-mapped GID elsewhere. It
+// only orders the matching; ports of different subnets may still be matched.
+func subnet(p *PortOffer) [16]byte {
+	s := [16]byte(p.GID)
+	keep := 8
+	if p.GID.Addr().Is4() {
+		keep = 15
+	}
+	clear(s[keep:])
+	return s
+}
+
+// layLanes gives every rail its data lanes, lane i to poller i mod n on each
+// side, and each group a credit lane on every rail it has lanes on.
+func (p *plan) layLanes(dialler, acceptor *Open) {
+	perRail := int(min(dialler.LanesPerRail, acceptor.LanesPerRail))
+	for r := range p.rails {
+		ports := [2]*PortOffer{&dialler.Ports[p.rails[r].port[0]], &acceptor.Ports[p.rails[r].port[1]]}
+		var here []uint16 // groups on this rail, in order
+		for i := range perRail {
+			g := p.group(planGroup{poller: [2]uint16{
+				ports[0].Pollers[i%len(ports[0].Pollers)], ports[1].Pollers[i%len(ports[1].Pollers)]}})
+			p.lanes = append(p.lanes, planLane{rail: uint16(r), group: g})
+			known := false
+			for _, h := range here {
+				known = known || h == g
+			}
+			if !known {
+				here = append(here, g)
+			}
+		}
+		for _, g := range here {
+			p.lanes = append(p.lanes, planLane{rail: uint16(r), group: g, credit: true})
+		}
+	}
+}
+
+func (p *plan) group(want planGroup) uint16 {
+	for i, g := range p.groups {
+		if g == want {
+			return uint16(i)
+		}
+	}
+	p.groups = append(p.groups, want)
+	return uint16(len(p.groups) - 1)
+}
+
+func portNames(ports []PortOffer) string {
+	s := ""
+	for i := range ports {
+		if i > 0 {
+			s += ", "
+		}
+		s += fmt.Sprintf("%s port %d (%s, %s %s)", ports[i].Device, ports[i].Port, ports[i].Provider, ports[i].GIDType, ports[i].GID.Addr())
+	}
+	return s
+}

@@ -1,0 +1,192 @@
+package engine
+
+import "mover/verbs"
+
+// segment is one granted segment at its source, from the grant to the ack. The
+// first part never changes; then come what its poller owns until it gives the
+// segment back, and what the session owns.
+type segment struct {
+	item   *sendItem
+	index  uint32
+	offset int64
+	memory []byte
+	verify bool
+	local  []uint32      // lkeys, by rail
+	remote []remoteRange // where it goes, by rail
+
+	generation uint32 // the grant's, low bits; counts on when sent again
+	op         Op     // its checksum
+	summing    bool   // which was submitted
+	lane       *lane  // nil while queued
+	wrs        int    // chunks
+	inFlight   int    // WRs not completed
+	acked      bool
+
+	granted   SlotRef // in the generation that the peer knows
+	haveSum   bool
+	sum       uint32
+	haveAck   bool
+	ackCRC    uint32
+	resumming bool // after a mismatch
+	back      bool // its poller is done with it
+}
+
+type remoteRange struct {
+	addr uint64
+	rkey uint32
+}
+
+// segmentEntry is an entry of the receiver's segment table.
+type segmentEntry struct {
+	op         Op
+	generation uint32
+	granted    bool
+	ref        ItemRef
+	memory     []byte
+	offset     int64
+	verify     bool
+}
+
+// grantSegment fills an entry. Its receive is among those every lane keeps
+// posted: a lane never has more slots and segments in flight than receives.
+func (g *group) grantSegment(c *command) {
+	e := &g.table[c.seg.Index]
+	e.generation, e.granted = c.seg.Generation, true
+	e.ref, e.memory, e.offset, e.verify = c.ref, c.mem, c.off, c.check
+}
+
+func (g *group) releaseSegment(seg SlotRef) {
+	if e := &g.table[seg.Index]; e.generation == seg.Generation {
+		e.granted, e.memory = false, nil
+	}
+}
+
+// sendSegment queues a granted segment.
+func (g *group) sendSegment(s *segment) {
+	s.wrs = (len(s.memory) + g.cfg.payloadBytes - 1) / g.cfg.payloadBytes
+	g.sending[s.index] = s
+	g.queued.push(s.index)
+}
+
+// dropStopped gives back queued segments of items that have ended, which is
+// all that can be done without a lane.
+func (g *group) dropStopped() int {
+	n := 0
+	for range g.queued.n {
+		index := g.queued.pop()
+		if s := g.sending[index]; s.item.stopped.Load() {
+			g.segmentOver(s)
+			n++
+			continue
+		}
+		g.queued.push(index)
+	}
+	return n
+}
+
+// postSegment writes a segment on one lane: chunks as plain writes, the last
+// with the immediate, which the transport delivers after them.
+func (g *group) postSegment(now int64) bool {
+	index := g.queued.peek()
+	s := g.sending[index]
+	if s.item.stopped.Load() {
+		g.queued.pop()
+		g.segmentOver(s)
+		return true
+	}
+	l := g.lane(s.wrs, int64(len(s.memory)))
+	if l == nil {
+		return false
+	}
+	g.queued.pop()
+	s.lane, s.acked = l, false
+	s.inFlight = s.wrs
+	l.window += s.wrs
+	l.rail.inFlight += int64(len(s.memory))
+	to, lkey := s.remote[l.rail.index], s.local[l.rail.index]
+	from := addressOf(s.memory)
+	for at := 0; at < len(s.memory); at += g.cfg.payloadBytes {
+		n := min(g.cfg.payloadBytes, len(s.memory)-at)
+		wr, sge := l.stage()
+		wr.WRID, wr.Op = wrID(wrChunk, l, index), verbs.OpWrite
+		if at+n == len(s.memory) {
+			wr.WRID, wr.Op = wrID(wrLastChunk, l, index), verbs.OpWriteWithImm
+			wr.Imm = immediate(immSegment, uint64(s.generation), index)
+		}
+		wr.RemoteAddr, wr.RKey = to.addr+uint64(at), to.rkey
+		sge.Addr, sge.Length, sge.LKey = from+uint64(at), uint32(n), lkey
+		if l.stagedSends == chainWRs {
+			g.doorbell(l, now)
+		}
+	}
+	add(&g.poller.stats.Segments, 1)
+	if s.verify && !s.summing {
+		s.summing = true
+		s.op = Op{kind: opSource, group: g, session: g.session, index: index, memory: s.memory,
+			item: s.item, seg: SlotRef{index, s.generation}, verify: true}
+		g.submit(&s.op)
+	}
+	return true
+}
+
+// chunkSent counts a completion of a segment's WR.
+func (g *group) chunkSent(index uint32) {
+	s := g.sending[index]
+	if s == nil {
+		return // over: its session has given up on it
+	}
+	s.inFlight--
+	if s.acked && s.inFlight == 0 {
+		g.segmentOver(s)
+	}
+}
+
+// segmentAcked frees the window; the segment is over once its own completions
+// were seen too.
+func (g *group) segmentAcked(seg SlotRef) {
+	s := g.sending[seg.Index]
+	if s == nil || s.generation != seg.Generation || s.lane == nil || s.acked {
+		g.violation("an ack for a segment that is not in flight", nil)
+		return
+	}
+	s.acked = true
+	s.lane.window -= s.wrs
+	s.lane.rail.inFlight -= int64(len(s.memory))
+	if s.inFlight == 0 {
+		g.segmentOver(s)
+	}
+}
+
+func (g *group) segmentOver(s *segment) {
+	g.sending[s.index] = nil
+	g.emit(event{kind: eventSegmentBack, seg: SlotRef{s.index, s.generation}})
+}
+
+// segmentReceived hands an arrived segment to a worker. byte_len is of the
+// last chunk alone; the checksum covers the rest.
+func (g *group) segmentReceived(index, generation, bytes uint32, now int64) {
+	if index >= segmentTable {
+		g.violation("a write to a segment that does not exist", nil)
+		return
+	}
+	e := &g.table[index]
+	if !e.granted || e.generation != generation {
+		// The peer may be faster than this round: the grant's command was
+		// queued before the grant was sent.
+		g.poller.obey(now)
+	}
+	switch last := len(e.memory) % g.cfg.payloadBytes; {
+	case !e.granted || e.generation != generation:
+		g.violation("a write to a segment that was not granted", nil)
+		return
+	case last == 0 && int(bytes) != g.cfg.payloadBytes, last != 0 && int(bytes) != last:
+		g.violation("a segment whose last chunk has the wrong length", nil)
+		return
+	}
+	e.granted = false
+	add(&g.poller.stats.RecvBytes, len(e.memory))
+	e.op = Op{kind: opSum, group: g, session: g.session, index: index, memory: e.memory,
+		bytes: uint32(len(e.memory)), offset: e.offset, ref: e.ref, verify: e.verify,
+		seg: SlotRef{index, generation}}
+	g.submit(&e.op)
+}

@@ -1,0 +1,233 @@
+package engine
+
+import "mover/verbs"
+
+// load pulls chunks into free send slots: a worker reads each one.
+func (g *group) load() int {
+	n := 0
+	for len(g.freeLocal) > 0 && !g.closing {
+		c, ok := g.pull.Pop()
+		if !ok {
+			break
+		}
+		n++
+		if c.item.stopped.Load() || g.up == 0 {
+			g.emit(event{kind: eventChunkBack, chunk: c})
+			continue
+		}
+		index := g.freeLocal[len(g.freeLocal)-1]
+		g.freeLocal = g.freeLocal[:len(g.freeLocal)-1]
+		s := &g.local[index]
+		s.chunk, s.done, s.credited, s.remote = c, false, false, -1
+		s.op = Op{kind: opLoad, group: g, session: g.session, index: index,
+			memory: g.slotMemory(g.sendMemory, index), chunk: c}
+		g.submit(&s.op)
+	}
+	return n
+}
+
+// slotLoaded queues a slot that a worker has read.
+func (g *group) slotLoaded(op *Op) {
+	s := &g.local[op.index]
+	if s.chunk.failed != nil || g.closing {
+		g.giveChunkBack(op.index)
+		return
+	}
+	s.bytes = op.bytes
+	g.loaded.push(op.index)
+}
+
+// giveChunkBack frees a send slot whose chunk was not sent.
+func (g *group) giveChunkBack(index uint32) {
+	s := &g.local[index]
+	g.emit(event{kind: eventChunkBack, chunk: s.chunk})
+	s.chunk, s.lane = nil, nil
+	g.freeLocal = append(g.freeLocal, index)
+}
+
+// post writes loaded slots and granted segments to the peer, alternating, as
+// long as grants, lanes and rails have room, and rings the doorbells.
+func (g *group) post(now int64) int {
+	if g.up == 0 {
+		return g.giveLoadedBack() + g.dropStopped()
+	}
+	n := 0
+	for more := true; more; {
+		more = false
+		if g.loaded.n > 0 && len(g.freeRemote) > 0 && g.postSlot(now) {
+			n, more = n+1, true
+		}
+		if g.queued.n > 0 && g.postSegment(now) {
+			n, more = n+1, true
+		}
+	}
+	if n > 0 {
+		for _, l := range g.data {
+			g.doorbell(l, now)
+		}
+	}
+	return n
+}
+
+// giveLoadedBack returns chunks that this group has no lane for; another group
+// of the session may.
+func (g *group) giveLoadedBack() int {
+	n := g.loaded.n
+	for g.loaded.n > 0 {
+		g.giveChunkBack(g.loaded.pop())
+	}
+	return n
+}
+
+// lane finds a data lane with room for a message of WRs work requests and the
+// given bytes, taking turns: a lane or rail that is slow stays full and so is
+// given less.
+func (g *group) lane(wrs int, bytes int64) *lane {
+	for range g.data {
+		l := g.data[g.next]
+		if g.next++; g.next == len(g.data) {
+			g.next = 0
+		}
+		if l.state != laneUp || l.window+wrs > l.depth || l.room() < wrs {
+			continue
+		}
+		if r := l.rail; r.inFlight > 0 && r.inFlight+bytes > r.limit {
+			continue
+		}
+		return l
+	}
+	return nil
+}
+
+func (g *group) postSlot(now int64) bool {
+	index := g.loaded.peek()
+	s := &g.local[index]
+	if s.chunk.item.stopped.Load() {
+		g.giveChunkBack(g.loaded.pop())
+		return true
+	}
+	l := g.lane(1, int64(s.bytes))
+	if l == nil {
+		return false
+	}
+	g.loaded.pop()
+	at := len(g.freeRemote) - 1
+	remote := g.freeRemote[at]
+	g.freeRemote = g.freeRemote[:at]
+	r := &g.remote[remote]
+	r.local = int32(index)
+	s.remote, s.lane = int32(remote), l
+	l.window++
+	l.rail.inFlight += int64(s.bytes)
+
+	offset := uint64(remote) * uint64(g.cfg.strideBytes)
+	wr, sge := l.stage()
+	wr.WRID = wrID(wrSlot, l, index)
+	wr.Op = verbs.OpWriteWithImm
+	wr.Imm = immediate(immSlot, r.generation, remote)
+	wr.RemoteAddr, wr.RKey = l.rail.addr+offset, l.rail.rkey
+	sge.Addr, sge.Length, sge.LKey = addressOf(g.slotMemory(g.sendMemory, index)), s.bytes, l.rail.lkey
+	add(&g.poller.stats.Slots, 1)
+	if l.stagedSends == chainWRs {
+		g.doorbell(l, now)
+	}
+	return true
+}
+
+// doorbell posts a lane's chain. What a failing post did not take has never
+// been read by the adapter; the lane is lost all the same.
+func (g *group) doorbell(l *lane, now int64) {
+	n := l.stagedSends
+	if n == 0 {
+		return
+	}
+	l.stagedSends = 0
+	if l.state != laneUp {
+		// It failed while the chain was being built: nothing of it is posted,
+		// for the lane may count as drained already.
+		for i := range l.sendWRs[:n] {
+			g.unposted(&l.sendWRs[i])
+		}
+		return
+	}
+	posted, err := l.qp.PostSend(l.sendWRs[:n])
+	if posted > 0 && l.sends == 0 {
+		l.quietSince = now
+	}
+	l.sends += posted
+	st := &g.poller.stats
+	add(&st.Doorbells, 1)
+	add(&st.Posts, posted)
+	for i := range l.sendWRs[:posted] {
+		if len(l.sendWRs[i].SGL) > 0 {
+			add(&st.SentBytes, int(l.sges[i].Length))
+		}
+	}
+	if err == nil {
+		return
+	}
+	for i := posted; i < n; i++ {
+		g.unposted(&l.sendWRs[i])
+	}
+	g.fail(l, verbs.WCLocQPOpErr, 0, now)
+}
+
+// unposted settles a WR that the queue refused as if it had been flushed.
+func (g *group) unposted(wr *verbs.SendWR) {
+	switch kind, _, index := splitWRID(wr.WRID); kind {
+	case wrSlot:
+		g.slotSent(index)
+	case wrChunk, wrLastChunk:
+		g.chunkSent(index)
+	case wrCredit:
+		g.creditLost(index)
+	}
+}
+
+// slotSent marks a slot's memory as no longer read by the adapter.
+func (g *group) slotSent(index uint32) {
+	s := &g.local[index]
+	s.done = true
+	g.freeIfOver(index)
+}
+
+// credited takes a credit: the peer has the slot's records, and will take the
+// next generation. A repeat, after a credit lane was lost, is ignored.
+func (g *group) credited(index, generation uint32) {
+	if int(index) >= len(g.remote) {
+		g.violation("a credit for a slot that does not exist", nil)
+		return
+	}
+	r := &g.remote[index]
+	if r.local < 0 || !sameGeneration(generation, r.generation+1) {
+		if !sameGeneration(generation, r.generation) {
+			g.violation("a credit of the wrong generation", nil)
+		}
+		return
+	}
+	local := uint32(r.local)
+	s := &g.local[local]
+	s.lane.window--
+	g.freeRemoteSlot(index)
+	s.credited = true
+	g.freeIfOver(local)
+}
+
+// freeRemoteSlot ends a use of a granted slot: the next has the next
+// generation.
+func (g *group) freeRemoteSlot(index uint32) {
+	r := &g.remote[index]
+	s := &g.local[r.local]
+	s.lane.rail.inFlight -= int64(s.bytes)
+	r.generation++
+	r.local = -1
+	g.freeRemote = append(g.freeRemote, index)
+}
+
+func (g *group) freeIfOver(index uint32) {
+	s := &g.local[index]
+	if s.done && s.credited {
+		s.chunk, s.lane, s.remote = nil, nil, -1
+		g.freeLocal = append(g.freeLocal, index)
+	}
+}

@@ -1,0 +1,447 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"mover/reason"
+	"mover/verbs"
+)
+
+// sendPhase is where an item is at its source.
+type sendPhase uint8
+
+const (
+	sendOffered   sendPhase = 1 + iota // the peer decides
+	sendMoving                         // bytes move
+	sendVerifying                      // every byte is acked; is the source what it was?
+	sendCommitted                      // the peer publishes
+	sendStopping                       // it failed or was canceled; what is out comes back
+)
+
+// sendItem is an item at its source. The session owns it; pollers and workers
+// read what never changes, and stopped.
+type sendItem struct {
+	item    *Item
+	ref     ItemRef
+	stopped atomic.Bool
+
+	phase       sendPhase
+	offered     bool // the peer knows of it
+	next        int64
+	requeue     []*chunk // given back unsent
+	outstanding int      // chunks and segments out
+	aux         int      // auxiliary ops out
+	acked       int64
+	crc         uint32
+	err         *reason.Error
+	progressAt  int64
+	stopBy      int64
+	local       []registration // Direct: source memory, by device
+	remote      []MemoryRegion // Direct: destination memory
+}
+
+type chunkKey struct {
+	item   uint64
+	offset int64
+}
+
+// publishBytesPerSecond is how slow a destination's disk may be at its last
+// sync before the source calls it stalled.
+const publishBytesPerSecond = 16 << 20
+
+// maxAux bounds the ops that sessions submit themselves.
+const maxAux = 16
+
+// Send begins an attempt at an item; item.Done tells its end. Any goroutine
+// may call it.
+func (s *Session) Send(item *Item) { s.deliver(result{kind: resultSend, send: item}) }
+
+// Cancel stops an item with the reason given; item.Done follows when nothing
+// of it is in flight. An item that is being published already may still
+// succeed. Any goroutine may call it.
+func (s *Session) Cancel(item *Item, why *reason.Error) {
+	s.deliver(result{kind: resultCancel, send: item, err: why})
+}
+
+func (s *Session) startSending(item *Item) {
+	if s.phase >= phaseClosing {
+		item.Done(ItemResult{Err: s.itemError()})
+		return
+	}
+	i := &sendItem{item: item, phase: sendOffered, progressAt: s.now, offered: true,
+		ref: ItemRef{Item: s.nextItem, Attempt: item.Attempt}}
+	s.nextItem++
+	s.sending = append(s.sending, i)
+	if item.Kind == Direct {
+		var err error
+		if i.local, err = s.register(item.Memory, 0); err != nil {
+			i.offered = false
+			i.stop(asReason(err, reason.TransportError))
+			return
+		}
+	}
+	s.send(&ItemOffer{Ref: i.ref, Kind: item.Kind, Bytes: item.Bytes, Verify: item.Verify, Meta: item.Meta})
+}
+
+func (s *Session) cancelSending(item *Item, why *reason.Error) {
+	for _, i := range s.sending {
+		if i.item == item && i.phase != sendCommitted {
+			i.stop(why)
+		}
+	}
+}
+
+// stop ends an item's sending; its Done follows once nothing is out.
+func (i *sendItem) stop(why *reason.Error) {
+	if i.phase == sendStopping {
+		return
+	}
+	i.phase, i.err = sendStopping, why
+	i.stopped.Store(true)
+}
+
+func (s *Session) sendingItem(ref ItemRef) *sendItem {
+	for _, i := range s.sending {
+		if i.ref == ref {
+			return i
+		}
+	}
+	return nil
+}
+
+func (s *Session) handleAnswer(m *ItemAnswer) error {
+	i := s.sendingItem(m.Ref)
+	if i == nil || i.phase == sendStopping {
+		return nil // it ended while the answer was on its way
+	}
+	if i.phase != sendOffered {
+		return errors.New("a second answer to an offer")
+	}
+	i.progressAt = s.now
+	if m.Code != 0 {
+		i.offered = false
+		i.stop(fromPeer(m.Code, m.Detail))
+		return nil
+	}
+	i.phase = sendMoving
+	if i.item.Kind == Direct {
+		for _, r := range m.Regions {
+			if int(r.Rail) >= len(s.plan.rails) || r.Offset < 0 || r.Bytes <= 0 || r.Offset > i.item.Bytes ||
+				r.Addr > math.MaxUint64-uint64(r.Bytes) {
+				return errors.New("an answer with an invalid region")
+			}
+		}
+		i.remote = m.Regions
+	}
+	return nil
+}
+
+// fromPeer makes a reason of what a peer sent.
+func fromPeer(code uint16, detail string) *reason.Error {
+	c, ok := reason.FromWire(code)
+	if !ok {
+		return reason.New(reason.Internal, "the peer gave reason %d, which this version does not know: %s", code, clip(detail))
+	}
+	return &reason.Error{Code: c, Detail: clip(detail)}
+}
+
+// fill hands chunks to the groups that can send, in fair turns among items.
+func (s *Session) fill() {
+	for _, g := range s.groups {
+		pushed := false
+		for g.upLanes > 0 && g.push.Free() > 0 {
+			c := s.nextChunk()
+			if c == nil {
+				break
+			}
+			s.inFlight[chunkKey{c.item.ref.Item, c.offset}] = c
+			c.item.outstanding++
+			g.push.Stage(c)
+			pushed = true
+		}
+		if pushed {
+			g.push.Publish()
+			g.poller.waker.Wake()
+		}
+	}
+}
+
+func (s *Session) nextChunk() *chunk {
+	for range s.sending {
+		if s.turn++; s.turn >= len(s.sending) {
+			s.turn = 0
+		}
+		i := s.sending[s.turn]
+		if i.phase != sendMoving || i.item.Kind != Staged {
+			continue
+		}
+		if n := len(i.requeue); n > 0 {
+			c := i.requeue[n-1]
+			i.requeue = i.requeue[:n-1]
+			return c
+		}
+		if left := i.item.Bytes - i.next; left > 0 {
+			c := &chunk{item: i, offset: i.next, bytes: uint32(min(left, int64(s.plan.payloadBytes)))}
+			i.next += int64(c.bytes)
+			return c
+		}
+	}
+	return nil
+}
+
+// chunkBack takes a chunk that was not sent: unreadable, stopped, or without a
+// lane.
+func (s *Session) chunkBack(c *chunk) {
+	i := c.item
+	key := chunkKey{i.ref.Item, c.offset}
+	if s.inFlight[key] != c {
+		return // settled with its session
+	}
+	delete(s.inFlight, key)
+	i.outstanding--
+	switch {
+	case c.failed != nil:
+		i.stop(c.failed)
+	case i.phase == sendMoving:
+		i.requeue = append(i.requeue, c)
+	}
+}
+
+func (s *Session) handleRecordAcks(m *RecordAcks) error {
+	for k := range m.Acks {
+		a := &m.Acks[k]
+		key := chunkKey{a.Ref.Item, a.Offset}
+		c := s.inFlight[key]
+		if c == nil || c.item.ref != a.Ref || c.bytes != a.Bytes {
+			return fmt.Errorf("an ack for a record that is not in flight: item %d offset %d", a.Ref.Item, a.Offset)
+		}
+		delete(s.inFlight, key)
+		i := c.item
+		i.outstanding--
+		if a.Code != 0 {
+			i.stop(fromPeer(a.Code, a.Detail))
+			continue
+		}
+		s.ackedBytes(i, c.offset, int64(c.bytes), c.crc.Load())
+	}
+	return nil
+}
+
+func (s *Session) ackedBytes(i *sendItem, offset, bytes int64, crc uint32) {
+	i.acked += bytes
+	i.item.acked.Store(i.acked)
+	i.progressAt = s.now
+	if i.item.Verify {
+		i.crc ^= crcShift(crc, uint64(i.item.Bytes-offset-bytes))
+	}
+}
+
+// settleSending moves items on that have nothing out.
+func (s *Session) settleSending() {
+	for at := 0; at < len(s.sending); {
+		i := s.sending[at]
+		if i.outstanding == 0 && i.aux == 0 {
+			switch {
+			case i.phase == sendMoving && i.acked == i.item.Bytes:
+				s.verifySource(i)
+			case i.phase == sendMoving && i.acked > i.item.Bytes:
+				s.violation("more bytes acked than an item has")
+				return
+			case i.phase == sendStopping && s.mayLetGo():
+				if i.offered {
+					s.send(&ItemAbort{Ref: i.ref, Code: i.err.Code.Wire(), Detail: clip(i.err.Detail)})
+				}
+				s.finish(at, ItemResult{Err: i.err})
+				continue
+			}
+		}
+		at++
+	}
+}
+
+// mayLetGo reports whether an item's memory and source are free to go: always
+// in a healthy session, else once every group is closed.
+func (s *Session) mayLetGo() bool {
+	if s.phase < phaseClosing {
+		return true
+	}
+	for _, g := range s.groups {
+		if !g.closed {
+			return false
+		}
+	}
+	return true
+}
+
+// dropUnsettled gives up on what closed groups can't tell of any more.
+func (s *Session) dropUnsettled() {
+	clear(s.inFlight)
+	for _, g := range s.groups {
+		clear(g.sent[:])
+	}
+	for _, i := range s.sending {
+		i.outstanding = 0
+		i.stop(s.itemError())
+	}
+}
+
+// finish takes an item off the list and tells its owner.
+func (s *Session) finish(at int, r ItemResult) {
+	i := s.sending[at]
+	s.sending = append(s.sending[:at], s.sending[at+1:]...)
+	i.stopped.Store(true)
+	s.deregister(i.local)
+	i.item.Done(r)
+}
+
+// verifySource asks a worker whether the source changed while it was read.
+func (s *Session) verifySource(i *sendItem) {
+	i.phase = sendVerifying
+	i.item.verify.Store(true)
+	if i.item.Kind == Direct {
+		s.commit(i)
+		return
+	}
+	s.submitAux(&Op{kind: opVerify, session: s, item: i})
+}
+
+// submitAux hands a session's own op to the workers.
+func (s *Session) submitAux(op *Op) {
+	op.item.aux++
+	if s.auxOut < maxAux && s.cfg.Work.push(op) {
+		s.auxOut++
+		return
+	}
+	s.auxWaiting = append(s.auxWaiting, op)
+}
+
+func (s *Session) auxDone(i *sendItem) {
+	i.aux--
+	s.auxOut--
+	if len(s.auxWaiting) > 0 && s.cfg.Work.push(s.auxWaiting[0]) {
+		s.auxWaiting = s.auxWaiting[1:]
+		s.auxOut++
+	}
+}
+
+func (s *Session) sourceVerified(r *result) {
+	i := r.item
+	s.auxDone(i)
+	i.progressAt = s.now
+	switch {
+	case i.phase != sendVerifying:
+	case r.err != nil:
+		i.stop(r.err)
+	default:
+		s.commit(i)
+	}
+}
+
+func (s *Session) commit(i *sendItem) {
+	i.phase = sendCommitted
+	i.progressAt = s.now
+	i.item.publish.Store(true)
+	s.send(&ItemCommit{Ref: i.ref, CRC: i.crc, Verified: i.item.Verify})
+}
+
+func (s *Session) handleDone(m *ItemDone) error {
+	for at, i := range s.sending {
+		switch {
+		case i.ref != m.Ref:
+			continue
+		case m.Code != 0:
+			i.stop(fromPeer(m.Code, m.Detail))
+		case i.phase == sendCommitted, i.phase == sendOffered:
+			// Straight after the offer: an earlier attempt had published it, and
+			// only its answer was lost.
+			s.finish(at, ItemResult{CRC: i.crc, Meta: m.Meta})
+		case i.phase != sendStopping:
+			return errors.New("an item done that was not committed")
+		}
+		return nil
+	}
+	return nil // it ended while this was on its way
+}
+
+// tickItems fails items that do not get on.
+func (s *Session) tickItems() int64 {
+	next := int64(math.MaxInt64)
+	for _, i := range s.sending {
+		limit := i.progressAt + s.cfg.StallAfter
+		switch i.phase {
+		case sendCommitted:
+			limit += i.item.Bytes / publishBytesPerSecond * 1e9
+		case sendStopping:
+			if i.stopBy == 0 {
+				i.stopBy = s.now + s.cfg.StallAfter
+			}
+			limit = i.stopBy
+		}
+		if s.now < limit {
+			next = min(next, limit)
+			continue
+		}
+		if i.phase == sendStopping {
+			s.end(reason.New(reason.Stalled, "an item's writes did not come back within %d ms", s.cfg.StallAfter/1e6))
+			return s.now
+		}
+		i.stop(reason.New(reason.Stalled, "no progress for %d ms, %d of %d bytes acked", s.cfg.StallAfter/1e6, i.acked, i.item.Bytes))
+		next = s.now
+	}
+	return next
+}
+
+// registration is memory registered on one of the session's devices.
+type registration struct {
+	device int
+	offset int64
+	mr     verbs.MR
+}
+
+// register registers memory on every device, split where a device can't take
+// it whole, at segment boundaries, so that no chunk crosses two MRs.
+func (s *Session) register(memory []byte, access verbs.Access) ([]registration, error) {
+	var regs []registration
+	for d := range s.pds {
+		most := len(memory)
+		if limit := s.pds[d].attr.MaxMRSize; uint64(most) > limit {
+			most = int(limit) / s.plan.segmentBytes * s.plan.segmentBytes
+			if most == 0 {
+				s.deregister(regs)
+				return nil, fmt.Errorf("device %s registers at most %d bytes, a segment has %d",
+					s.pds[d].ctx.Device().Name, limit, s.plan.segmentBytes)
+			}
+		}
+		for at := 0; at < len(memory); at += most {
+			mr, err := s.pds[d].pd.RegMR(memory[at:min(at+most, len(memory))], access)
+			if err != nil {
+				s.deregister(regs)
+				return nil, err
+			}
+			regs = append(regs, registration{device: d, offset: int64(at), mr: mr})
+		}
+	}
+	return regs, nil
+}
+
+func (s *Session) deregister(regs []registration) {
+	for _, r := range regs {
+		if err := r.mr.Dereg(); err != nil {
+			s.cfg.Log("deregistering an item's memory", "error", err)
+		}
+	}
+}
+
+// find is the registration of an offset on a device.
+func find(regs []registration, device int, offset int64) *registration {
+	for k := range regs {
+		r := &regs[k]
+		if r.device == device && offset >= r.offset && offset-r.offset < int64(r.mr.Length()) {
+			return r
+		}
+	}
+	return nil
+}

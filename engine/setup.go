@@ -1,0 +1,402 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"mover/reason"
+	"mover/ring"
+	"mover/verbs"
+)
+
+// devicePD is the session's own PD on a device.
+type devicePD struct {
+	ctx  verbs.Context
+	pd   verbs.PD
+	attr verbs.DeviceAttr
+}
+
+// sessionGroup is a lane group as its session sees it: what it built, and has
+// to take down.
+type sessionGroup struct {
+	*group
+	poller   *Poller
+	push     *ring.Tx[*chunk]
+	cqs      []deviceCQ
+	regions  []Region // this side's receive slots, by rail
+	mrs      []verbs.MR
+	release  []func()
+	slots    int
+	attached bool
+	closed   bool
+	upLanes  int // data lanes ready
+	upCredit int
+
+	sent     [segmentTable]*segment // out, by entry of the peer's table
+	freeSegs []SlotRef              // entries of the segment table, with their next generation
+}
+
+type deviceCQ struct {
+	device int // index in pds
+	cq     verbs.CQ
+}
+
+// inFlightMillis times a rail's rate is its limit of bytes in flight: what
+// covers a stop of the poller for garbage collection.
+const inFlightMillis = 5
+
+// minSlots is the least a lane group gets per direction.
+const minSlots = 8
+
+func (s *Session) handleOpen(peer *Open) error {
+	if s.plan != nil {
+		return errors.New("a second Open")
+	}
+	if err := checkOpen(peer); err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	own := s.cfg.Open
+	pair := [2]*Open{&own, peer}
+	if s.side == 1 {
+		pair = [2]*Open{peer, &own}
+	}
+	p, err := newPlan(pair[0], pair[1])
+	if err != nil {
+		s.end(reason.New(reason.PeerUnreachable, "%v; check devices.providers and soft.addresses on both nodes", err))
+		return nil
+	}
+	s.plan = p
+	if err := s.build(); err != nil {
+		s.end(asReason(err, reason.TransportError))
+		return nil
+	}
+	for _, g := range s.groups {
+		s.send(&GroupOpen{Group: g.id, Slots: uint32(g.slots), StrideBytes: uint32(g.cfg.strideBytes), Regions: g.regions})
+	}
+	return nil
+}
+
+// build makes PDs, groups and lanes without QPs.
+func (s *Session) build() error {
+	p := s.plan
+	for _, r := range p.rails {
+		if _, err := s.device(&s.cfg.Ports[r.port[s.side]]); err != nil {
+			return err
+		}
+	}
+	for i, pg := range p.groups {
+		if int(pg.poller[s.side]) >= len(s.cfg.Pollers) {
+			return fmt.Errorf("poller %d does not exist", pg.poller[s.side])
+		}
+		if err := s.buildGroup(uint16(i), pg); err != nil {
+			return fmt.Errorf("lane group %d: %w", i, err)
+		}
+	}
+	for i, pl := range p.lanes {
+		s.lanes = append(s.lanes, &sessionLane{index: uint16(i), planLane: pl, group: s.groups[pl.group]})
+	}
+	return nil
+}
+
+// device finds or makes the session's PD on a port's device.
+func (s *Session) device(port *LocalPort) (int, error) {
+	for i := range s.pds {
+		if s.pds[i].ctx == port.Context {
+			return i, nil
+		}
+	}
+	attr, err := port.Context.QueryDevice()
+	if err != nil {
+		return 0, err
+	}
+	pd, err := port.Context.AllocPD()
+	if err != nil {
+		return 0, err
+	}
+	s.pds = append(s.pds, devicePD{ctx: port.Context, pd: pd, attr: attr})
+	return len(s.pds) - 1, nil
+}
+
+func (s *Session) railPort(rail uint16) *LocalPort {
+	return &s.cfg.Ports[s.plan.rails[rail].port[s.side]]
+}
+
+// buildGroup leases and registers a group's two shares.
+func (s *Session) buildGroup(id uint16, pg planGroup) error {
+	poller := s.cfg.Pollers[pg.poller[s.side]]
+	sharers := int64(0)
+	for _, other := range s.plan.groups {
+		if other.poller[s.side] == pg.poller[s.side] {
+			sharers++
+		}
+	}
+	stride := s.plan.payloadBytes + MaxTrailerBytes
+	share := s.cfg.ShareBytes / sharers / (2 << 20) * (2 << 20)
+	slots := min(int(share)/stride, MaxSlots)
+	if slots < minSlots {
+		return reason.New(reason.PeerRefused, "a share of %d bytes holds %d slots of %d, a lane group needs %d: raise memory.session_share or lower session.slot_payload",
+			share, slots, stride, minSlots)
+	}
+	g := &sessionGroup{poller: poller, slots: slots}
+	s.groups = append(s.groups, g) // from here on its end is the session's end
+	push, pull := ring.NewSPSC[*chunk](ceilPowerOfTwo(slots))
+	g.push = push
+	ops := 2*slots + 2*segmentTable + 16
+	if !s.cfg.Work.reserve(ops) {
+		return reason.New(reason.PeerRefused, "the queue of %d ops for workers is taken by other sessions", s.cfg.Work.ops.Cap())
+	}
+	s.reserved += ops
+	g.group = &group{
+		id: id, session: s, poller: poller, pull: pull,
+		cfg: groupConfig{payloadBytes: s.plan.payloadBytes, strideBytes: stride,
+			laneDeadline: s.cfg.LaneDeadline, drainTimeout: s.cfg.DrainTimeout},
+		local: make([]localSlot, slots), recv: make([]recvSlot, slots),
+		freeLocal: make([]uint32, 0, slots), loaded: newFIFO(slots),
+		queued: newFIFO(segmentTable), owed: newFIFO(slots),
+		lanes: make([]*lane, len(s.plan.lanes)),
+	}
+	for i := range g.local {
+		g.local[i].remote = -1
+		g.freeLocal = append(g.freeLocal, uint32(slots-1-i))
+	}
+	for i := range segmentTable {
+		g.freeSegs = append(g.freeSegs, SlotRef{Index: uint32(segmentTable - 1 - i)})
+	}
+	for _, m := range []struct {
+		memory *[]byte
+		access verbs.Access
+	}{{&g.sendMemory, 0}, {&g.recvMemory, verbs.AccessLocalWrite | verbs.AccessRemoteWrite}} {
+		memory, release, err := s.cfg.Lease(pg.poller[s.side], share)
+		if err != nil {
+			return err
+		}
+		g.release = append(g.release, release)
+		*m.memory = memory
+		if err := s.registerShare(g, memory, m.access); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// registerShare registers a share on the device of every rail of the group and
+// lays out the group's lanes on the way.
+func (s *Session) registerShare(g *sessionGroup, memory []byte, access verbs.Access) error {
+	keys := make([]verbs.MR, len(s.pds))
+	for r := range s.plan.rails {
+		if !s.groupHasRail(g.id, uint16(r)) {
+			continue
+		}
+		d, err := s.device(s.railPort(uint16(r)))
+		if err != nil {
+			return err
+		}
+		if keys[d] == nil {
+			if uint64(len(memory)) > s.pds[d].attr.MaxMRSize {
+				return reason.New(reason.PeerRefused, "device %s registers at most %d bytes: lower memory.session_share",
+					s.pds[d].ctx.Device().Name, s.pds[d].attr.MaxMRSize)
+			}
+			mr, err := s.pds[d].pd.RegMR(memory, access)
+			if err != nil {
+				return err
+			}
+			g.mrs = append(g.mrs, mr)
+			keys[d] = mr
+		}
+		if access == 0 {
+			port := s.railPort(uint16(r))
+			limit := int64(port.Offer.RateBits / 8 / 1000 * inFlightMillis)
+			g.rails = append(g.rails, &groupRail{index: uint16(r), lkey: keys[d].LKey(),
+				limit: max(limit, 4*int64(g.cfg.strideBytes))})
+			continue
+		}
+		g.regions = append(g.regions, Region{Rail: uint16(r), Addr: keys[d].Addr(), RKey: keys[d].RKey()})
+	}
+	return nil
+}
+
+func (s *Session) groupHasRail(group, rail uint16) bool {
+	for _, l := range s.plan.lanes {
+		if l.group == group && l.rail == rail {
+			return true
+		}
+	}
+	return false
+}
+
+// queueSizes are the send and receive queues of a lane. A data lane has at
+// most depth writes outstanding and as many at the peer; a credit lane carries
+// a credit for every slot, and once more while a completion lags behind.
+func (s *Session) queueSizes(l *sessionLane) (send, recv int) {
+	if l.credit {
+		return 2*l.group.slots + 1, 2*len(l.group.remote) + 1
+	}
+	return s.plan.depth + 2, s.plan.depth + 1
+}
+
+// buildCQs makes a CQ per device, with room for every WR of its lanes: an error
+// flushes them all at once.
+func (s *Session) buildCQs(g *sessionGroup) error {
+	entries := make([]int, len(s.pds))
+	for _, l := range s.lanes {
+		if l.group != g {
+			continue
+		}
+		d, err := s.device(s.railPort(l.rail))
+		if err != nil {
+			return err
+		}
+		send, recv := s.queueSizes(l)
+		// A lane's next life may begin while completions of the last are still
+		// queued: twice.
+		entries[d] += 2 * (send + recv)
+	}
+	for d, n := range entries {
+		if n == 0 {
+			continue
+		}
+		if n > s.pds[d].attr.MaxCQE {
+			return reason.New(reason.PeerRefused, "a completion queue of %d entries, device %s has at most %d: lower session.lanes_per_rail or session.lane_depth",
+				n, s.pds[d].ctx.Device().Name, s.pds[d].attr.MaxCQE)
+		}
+		var channel verbs.CompChannel
+		for i := range s.cfg.Ports {
+			if s.cfg.Ports[i].Context == s.pds[d].ctx {
+				channel = s.cfg.Ports[i].Channels[uint16(g.poller.index)]
+			}
+		}
+		cq, err := s.pds[d].ctx.CreateCQ(verbs.CQInitAttr{Entries: n, Channel: channel})
+		if err != nil {
+			return err
+		}
+		g.cqs = append(g.cqs, deviceCQ{device: d, cq: cq})
+		g.group.cqs = append(g.group.cqs, cq)
+	}
+	return nil
+}
+
+func (s *Session) handleGroupOpen(m *GroupOpen) error {
+	if s.plan == nil || int(m.Group) >= len(s.groups) {
+		return errors.New("GroupOpen for a group that does not exist")
+	}
+	g := s.groups[m.Group]
+	switch {
+	case g.attached:
+		return errors.New("a second GroupOpen")
+	case m.Slots < 1 || m.Slots > uint32(min(MaxSlots, 1<<16)):
+		return fmt.Errorf("GroupOpen with %d slots", m.Slots)
+	case int(m.StrideBytes) != g.cfg.strideBytes:
+		return fmt.Errorf("GroupOpen with slots of %d bytes, agreed were %d", m.StrideBytes, g.cfg.strideBytes)
+	case len(m.Regions) != len(g.rails):
+		return fmt.Errorf("GroupOpen with %d regions for %d rails", len(m.Regions), len(g.rails))
+	}
+	for i, r := range m.Regions {
+		if r.Rail != g.rails[i].index {
+			return fmt.Errorf("GroupOpen: region of rail %d", r.Rail)
+		}
+		if span := uint64(m.Slots) * uint64(m.StrideBytes); r.Addr > ^uint64(0)-span {
+			return errors.New("GroupOpen: a region that wraps around")
+		}
+		g.rails[i].addr, g.rails[i].rkey = r.Addr, r.RKey
+	}
+	g.remote = make([]remoteSlot, m.Slots)
+	g.freeRemote = make([]uint32, 0, m.Slots)
+	for i := range g.remote {
+		g.remote[i].local = -1
+		g.freeRemote = append(g.freeRemote, uint32(len(g.remote)-1-i))
+	}
+	if err := s.buildCQs(g); err != nil {
+		s.end(asReason(fmt.Errorf("lane group %d: %w", g.id, err), reason.TransportError))
+		return nil
+	}
+	for _, l := range s.lanes {
+		if l.group != g {
+			continue
+		}
+		el := &lane{index: l.index, credit: l.credit, depth: s.plan.depth}
+		el.sendCap, el.recvCap = s.queueSizes(l)
+		for _, r := range g.rails {
+			if r.index == l.rail {
+				el.rail = r
+			}
+		}
+		g.lanes[l.index] = el
+		if l.credit {
+			el.rail.credit = el
+		} else {
+			g.data = append(g.data, el)
+		}
+	}
+	g.attached = true
+	s.command(g.poller, command{kind: commandAttachGroup, group: g.group})
+	for _, other := range s.groups {
+		if !other.attached {
+			return nil
+		}
+	}
+	if s.cfg.Dialler {
+		s.openLanes(s.lanes)
+	}
+	return nil
+}
+
+// tryClosed ends the end: once every group is closed and every item settled,
+// the QPs, the memory and the rest are taken down, in that order.
+func (s *Session) tryClosed() {
+	for _, g := range s.groups {
+		if !g.closed {
+			return
+		}
+	}
+	s.dropUnsettled()
+	s.settleReceiving()
+	s.settleSending()
+	if len(s.sending) > 0 || len(s.receiving) > 0 || len(s.keep) > 0 {
+		return
+	}
+	s.takeDown()
+	s.phase = phaseClosed
+	if s.cfg.Ended != nil {
+		s.cfg.Ended(s.why)
+	}
+}
+
+func (s *Session) takeDown() {
+	check := func(what string, err error) {
+		if err != nil {
+			s.cfg.Log("session: take down", "what", what, "error", err)
+		}
+	}
+	for _, l := range s.lanes {
+		if l.qp != nil {
+			check("QP", l.qp.Destroy())
+			l.qp = nil
+		}
+	}
+	for _, g := range s.groups {
+		for _, mr := range g.mrs {
+			check("MR", mr.Dereg())
+		}
+		for _, c := range g.cqs {
+			check("CQ", c.cq.Destroy())
+		}
+	}
+	for i := range s.pds {
+		check("PD", s.pds[i].pd.Dealloc())
+	}
+	for _, g := range s.groups {
+		for _, release := range g.release {
+			release()
+		}
+	}
+	s.cfg.Work.unreserve(s.reserved)
+	s.reserved = 0
+}
+
+func ceilPowerOfTwo(n int) int {
+	p := 2
+	for p < n {
+		p *= 2
+	}
+	return p
+}
