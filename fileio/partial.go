@@ -1,0 +1,174 @@
+package fileio
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mover/reason"
+)
+
+// A partial file is named ".mover." + 24 hex digits for job and item + 8 for
+// the attempt + ".partial": 47 bytes whatever the final name's length, so it
+// fits beside a name of 255. The attempt stands apart so that a later one can
+// find an earlier one's leftover by name, without reading the directory.
+const (
+	partialPrefix    = ".mover."
+	partialSuffix    = ".partial"
+	partialHexDigits = 32
+	// staleProbes bounds how many earlier attempts are looked for. Attempts are
+	// few (max_attempts is 10 by default) and each cleans up behind the last.
+	staleProbes = 32
+	// sweepBatch is how many directory entries a sweep reads at a time.
+	sweepBatch = 512
+)
+
+// partialName is the name that the attempt at the job's item writes under.
+func partialName(job string, item uint64, attempt uint32) string {
+	// The job's length keeps ("a", 1) and ("a1", ...) apart.
+	sum := sha256.New()
+	var head [16]byte
+	binary.BigEndian.PutUint64(head[:8], uint64(len(job)))
+	binary.BigEndian.PutUint64(head[8:], item)
+	sum.Write(head[:])
+	io.WriteString(sum, job)
+	return fmt.Sprintf("%s%s%08x%s", partialPrefix, hex.EncodeToString(sum.Sum(nil)[:12]), attempt, partialSuffix)
+}
+
+// IsPartial reports whether name, a single component, is one that partial files
+// have. Such names cannot be published, and tree walks leave them out.
+func IsPartial(name string) bool {
+	digits, ok := strings.CutPrefix(name, partialPrefix)
+	if !ok {
+		return false
+	}
+	digits, ok = strings.CutSuffix(digits, partialSuffix)
+	return ok && len(digits) == partialHexDigits && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+// errHeld says that a partial file belongs to a living writer.
+var errHeld = errors.New("held by a living writer")
+
+// removeDead removes the partial file name in the directory dirFD if no living
+// process holds it: its flock can be had, and the name still leads to the inode
+// that was locked. before, unless zero, spares files modified at or after it.
+// It reports whether it removed something; a name that is gone is no error.
+func removeDead(k kernel, dirFD int, name string, before time.Time) (bool, error) {
+	// Writable, because NFS emulates flock with POSIX locks, which want that.
+	fd, err := k.openat(dirFD, name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer k.close(fd)
+	if err := k.tryLock(fd); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return false, errHeld
+		}
+		// Without locks nobody can tell: leave it.
+		return false, err
+	}
+	held, err := k.fstat(fd)
+	if err != nil {
+		return false, err
+	}
+	if !isRegular(held) {
+		return false, fmt.Errorf("not a regular file")
+	}
+	if !before.IsZero() && !time.Unix(held.Mtim.Unix()).Before(before) {
+		return false, nil
+	}
+	named, err := k.lstatat(dirFD, name)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if identityOf(named) != identityOf(held) {
+		return false, errHeld // replaced since: somebody is at work here
+	}
+	if err := k.unlink(dirFD, name); err != nil && !errors.Is(err, unix.ENOENT) {
+		return false, err
+	}
+	return true, nil
+}
+
+// removeStale removes what earlier attempts at the same item left behind. It is
+// best effort: what it cannot remove is in nobody's way, and a later Sweep
+// finds it.
+func removeStale(k kernel, dirFD int, job string, item uint64, attempt uint32) {
+	first := uint32(0)
+	if attempt > staleProbes {
+		first = attempt - staleProbes
+	}
+	for a := first; a < attempt; a++ {
+		_, _ = removeDead(k, dirFD, partialName(job, item, a), time.Time{})
+	}
+}
+
+// Swept is what a Sweep found.
+type Swept struct {
+	Removed int // partial files removed
+	Held    int // partial files of living writers, left alone
+	Left    int // partial files that could not be examined or removed, or are too new
+}
+
+// Sweep removes the partial files in the one directory rel that no living
+// process holds and that were last written before the time given (pass the
+// process's start; zero removes regardless of age). It never touches anything
+// else. On file systems without flock it removes nothing.
+func (r *Root) Sweep(ctx context.Context, rel string, before time.Time) (Swept, error) {
+	var swept Swept
+	rel, err := clean(rel)
+	if err != nil {
+		return swept, err
+	}
+	dir, err := r.dir.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
+	}
+	defer dir.Close()
+	dirFD, err := r.openDescriptor(rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
+	}
+	defer r.k.close(dirFD)
+	for {
+		if err := ctx.Err(); err != nil {
+			return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
+		}
+		names, err := dir.Readdirnames(sweepBatch)
+		for _, name := range names {
+			if !IsPartial(name) {
+				continue
+			}
+			removed, err := removeDead(r.k, dirFD, name, before)
+			switch {
+			case removed:
+				swept.Removed++
+			case errors.Is(err, errHeld):
+				swept.Held++
+			default:
+				swept.Left++
+			}
+		}
+		if err == io.EOF {
+			return swept, nil
+		}
+		if err != nil {
+			return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
+		}
+	}
+}
