@@ -19,22 +19,26 @@ const directMinBytes = 1 << 20
 
 // DirectPolicy says when files are read and written with O_DIRECT.
 //
-// Measured on ext4 on a virtual disk whose rate is limited now and then, so
-// that single runs differ by a factor of two; 1 MiB a call, GiB/s, best of
-// several runs (BenchmarkReadCold, BenchmarkReadAt, BenchmarkPublish):
+// Measured on ext4 on a virtual disk; 1 MiB a call, GiB/s. The disk's rate is
+// limited in bursts, and single runs differed by far more than the columns do:
+// take the first row as certain and the others as hints.
 //
-//	read, in the page cache       11-15 buffered, two readers  0.7-0.9 direct
-//	read, not in it, one reader    1.3  buffered               1.3     direct
-//	read, not in it, two readers   1.2  buffered               1.6     direct
-//	write 1 GiB and fsync          1.5  buffered, 2.2 with early write-back, 1.2 direct
+//	                                    buffered   direct
+//	read, in the page cache, 2 readers   11-15     0.7-0.9
+//	read, not in it, 1 reader             1.3      1.3
+//	read, not in it, 2 readers            1.2      1.6
+//	write 1 GiB and fsync, 2 writers      1.2-1.5  1.1-1.2  (2.0-2.2 buffered with early write-back)
+//	write 64 MiB and fsync, 1 writer      0.8      0.8      (buffered with early write-back)
 //
-// so auto asks the kernel, range by range, whether a source's pages are in the
-// cache (cachestat(2), half a microsecond), reads those through it, and the
-// rest with O_DIRECT: that is no slower, costs no second copy and does not push
-// other people's files out of memory. A checkpoint that was just written is in
-// the cache; a data set of last month is not. Auto writes through the cache
-// with write-back started early. On arrays that need more requests in flight
-// than write-back gives them, or hosts short of memory, `on` may win: measure.
+// (BenchmarkReadCold and BenchmarkPublish repeat rows 2, 3 and 5.) So auto asks
+// the kernel, range by range, whether a source's pages are in the cache
+// (cachestat(2), half a microsecond), reads those through it, and the rest with
+// O_DIRECT, which costs no second copy and does not push other people's files
+// out of memory. A checkpoint that was just written is in the cache; a data set
+// of last month is not. Auto writes through the cache, with write-back started
+// early: no clear loss on this disk, and a slot is free again after a copy
+// rather than after the disk. On hosts short of memory, or where `mover bench`
+// shows it on the disks at hand, use `on`.
 type DirectPolicy uint8
 
 const (

@@ -11,8 +11,8 @@ import (
 )
 
 // writebackBytes is how much is written between two requests to start
-// write-back. 8 MiB keeps the disk busy from the start and leaves a final fsync
-// about 10 ms instead of 400 (1 GiB on ext4, two writers).
+// write-back. At 8 MiB the disk is busy from the start and little is left for
+// the final fsync: about 10 ms after 1 GiB on ext4, against 400-500 without.
 const writebackBytes = 8 << 20
 
 // Sink is one attempt at receiving one file. WriteAt may be called by any
