@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bytes"
 	"slices"
 
 	"mover/verbs"
@@ -39,7 +38,7 @@ func (l *link) refused(what string, bad verbs.SendWR, statuses ...verbs.WCStatus
 	}
 	wantState(l.t, l.a.qp, verbs.StateErr)
 	l.settle()
-	if !bytes.Equal(l.b.mem[16:], make([]byte, len(l.b.mem)-16)) {
+	if !isZero(l.b.mem[16:]) {
 		l.t.Errorf("%s: memory was changed", what)
 	}
 }
@@ -112,7 +111,7 @@ func regionReadOnly(t TB, h Harness) {
 	bad := l.a.write(l.b, 0, 0, 64)
 	bad.RemoteAddr, bad.RKey = mr.Addr(), mr.RKey()
 	l.refused("region without remote write", bad, verbs.WCRemAccessErr)
-	if !bytes.Equal(mem, make([]byte, len(mem))) {
+	if !isZero(mem) {
 		t.Errorf("the region was written")
 	}
 	must(t, mr.Dereg(), "deregister")
@@ -129,7 +128,7 @@ func qpReadOnly(t TB, h Harness) {
 		t.Errorf("status %v, want REM_INV_REQ_ERR or REM_ACCESS_ERR", st)
 	}
 	l.settle()
-	if !bytes.Equal(l.b.mem, make([]byte, len(l.b.mem))) {
+	if !isZero(l.b.mem) {
 		t.Errorf("memory was written")
 	}
 }
@@ -155,7 +154,7 @@ func foreignPD(t TB, h Harness) {
 			bad.RemoteAddr, bad.RKey = mr.Addr(), mr.RKey()
 			l.refused("rkey of another PD", bad, verbs.WCRemAccessErr)
 		}
-		if !bytes.Equal(mem, make([]byte, len(mem))) {
+		if !isZero(mem) {
 			t.Errorf("the other PD's region was written")
 		}
 		must(t, mr.Dereg(), "deregister")
@@ -195,7 +194,7 @@ func deregistered(t TB, h Harness) {
 		} else {
 			l.refused("deregistered rkey", bad, verbs.WCRemAccessErr)
 		}
-		if !bytes.Equal(mem, make([]byte, len(mem))) {
+		if !isZero(mem) {
 			t.Errorf("deregistered memory was written")
 		}
 	}
@@ -213,7 +212,7 @@ func recvTooShort(t TB, h Harness) {
 	wantStatuses(t, "A's sends", l.a.sent, verbs.WCRemInvReqErr, verbs.WCFlushErr)
 	wantStatuses(t, "B's receives", l.b.rcvd, verbs.WCLocLenErr, verbs.WCFlushErr)
 	wantState(t, l.b.qp, verbs.StateErr)
-	if !bytes.Equal(l.b.mem[:100], make([]byte, 100)) || !bytes.Equal(l.b.mem[163:], make([]byte, len(l.b.mem)-163)) {
+	if !isZero(l.b.mem[:100]) || !isZero(l.b.mem[163:]) {
 		t.Errorf("memory outside the receive buffer was written")
 	}
 }
@@ -231,7 +230,7 @@ func recvBadKey(t TB, h Harness) {
 	l.until("the errors", func() bool { return len(l.a.sent) == 1 && len(l.b.rcvd) == 1 })
 	wantStatuses(t, "A's send", l.a.sent, verbs.WCRemOpErr)
 	wantStatuses(t, "B's receive", l.b.rcvd, verbs.WCLocProtErr)
-	if !bytes.Equal(mem, make([]byte, len(mem))) {
+	if !isZero(mem) {
 		t.Errorf("memory without local write was written")
 	}
 	must(t, mr.Dereg(), "deregister")

@@ -56,7 +56,7 @@ func eachSize(t TB, h Harness, op verbs.Opcode) {
 		if j := mismatch(l.b.mem[to:to+n], i); j >= 0 {
 			t.Errorf("%v of %d bytes: byte %d is wrong", op, n, j)
 		}
-		if len(bytes.TrimRight(l.b.mem[:to], "\x00")) != 0 || len(bytes.TrimRight(l.b.mem[to+n:], "\x00")) != 0 {
+		if !isZero(l.b.mem[:to]) || !isZero(l.b.mem[to+n:]) {
 			t.Errorf("%v of %d bytes: bytes around the message changed", op, n)
 		}
 	}
@@ -189,7 +189,7 @@ func writeImmTakesOne(t TB, h Harness) {
 	for i, wc := range l.b.rcvd {
 		checkRecv(t, wc, ids[i], verbs.OpWriteWithImm, 100, 10+uint32(i))
 	}
-	if !bytes.Equal(l.b.mem[:64], make([]byte, 64)) {
+	if !isZero(l.b.mem[:64]) {
 		t.Errorf("an RDMA write went into the receive's buffer")
 	}
 	if j := mismatch(l.b.mem[4096:4396], 5); j >= 0 {

@@ -438,27 +438,4 @@ func (l *link) fence(s, peer *side) {
 	s.sent = s.sent[:len(s.sent)-1]
 }
 
-// fill writes a pattern in which every position has its own value, as far as
-// bytes go, so that a misplaced or torn piece shows.
-func fill(b []byte, seed int) {
-	for i := range b {
-		b[i] = patternAt(i, seed)
-	}
-}
-
-func patternAt(i, seed int) byte {
-	x := uint32(i)*2654435761 + uint32(seed)*40503
-	return byte(x>>24) ^ byte(x>>11)
-}
-
-// mismatch is the first index at which b is not fill's pattern, or -1.
-func mismatch(b []byte, seed int) int {
-	for i := range b {
-		if b[i] != patternAt(i, seed) {
-			return i
-		}
-	}
-	return -1
-}
-
 func addrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

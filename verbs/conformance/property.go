@@ -181,11 +181,8 @@ func (m *model) checkReceive(wc verbs.WC) {
 }
 
 func (m *model) checkBytes(s sentWR, to int) {
-	b := m.link.b
-	for i := range s.n {
-		if b.mem[to+i] != patternAt(s.pattern+i, 1) {
-			m.link.t.Fatalf("%v of %d bytes: byte %d is not there", s.wr.Op, s.n, i)
-		}
+	if i := mismatchAt(m.link.b.mem[to:to+s.n], s.pattern, 1); i >= 0 {
+		m.link.t.Fatalf("%v of %d bytes: byte %d is not there", s.wr.Op, s.n, i)
 	}
 }
 

@@ -91,9 +91,7 @@ func (s *stream) check() {
 		t.Fatalf("round %d: %v, %v", s.round, wc.Status, sent.Status)
 	}
 	at := s.off + s.base
-	for i := range s.total {
-		if s.to.mem[at+i] != patternAt(s.base+i, s.seed) {
-			t.Fatalf("round %d: byte %d of %d was not visible at the completion", s.round, i, s.total)
-		}
+	if i := mismatchAt(s.to.mem[at:at+s.total], s.base, s.seed); i >= 0 {
+		t.Fatalf("round %d: byte %d of %d was not visible at the completion", s.round, i, s.total)
 	}
 }

@@ -1,0 +1,34 @@
+// Package sim is a verbs provider for tests: hosts, devices and ports in
+// memory, in virtual time, driven by one seed. It does what the specification
+// allows and an engine would rather not see: bytes of a write reach memory in
+// random pieces and order, and no earlier than the first completion that makes
+// them visible; sender completions come before that; QPs overtake each other;
+// completions are delayed and batched; fields of error completions hold
+// garbage; writes that failed leave parts behind. Faults come on top, at times
+// the test chooses or at random (Faults).
+//
+// It also watches its user: Violations lists what no real device would report,
+// such as a source buffer changed before its completion.
+//
+// The package knows only the verbs API. It has RC with write, write with
+// immediate, send and inline data; UC, UD, read and atomics are refused with an
+// *UnsupportedError.
+//
+// # Time and determinism
+//
+// Nothing happens by itself. A test calls Step or Advance on the Fabric; these
+// run events and set the clock, and Poll shows what has happened by then.
+// There is no goroutine, clock or random source but the seed, so a Fabric and
+// everything opened on it belong to one goroutine, and the same seed with the
+// same calls gives the same run (TraceHash). This narrows the rules of package
+// verbs, which let some calls come from any goroutine.
+//
+//	f := sim.New(seed, sim.Options{})
+//	ctx, err := f.Provider("a").OpenDevice("sim0")
+//	...
+//	qp.PostSend(wrs)
+//	f.Advance(100 * time.Microsecond)
+//	n, err := cq.Poll(wcs)
+//	...
+//	if v := f.Violations(); len(v) > 0 { ... }
+package sim

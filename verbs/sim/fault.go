@@ -1,0 +1,180 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"mover/verbs"
+)
+
+// strike draws the random faults for a message from q that reaches p.
+func (f *Fabric) strike(q, p *qp) {
+	o := &f.opt.Faults
+	if f.chance(o.KillQP) {
+		f.record("kill", uint64(q.qpn), 0)
+		q.killed = true
+	}
+	if f.chance(o.Corrupt) {
+		q.corrupt = max(q.corrupt, 1)
+	}
+	if f.chance(o.Hold) {
+		f.hold(p.dev, f.outage())
+	}
+	if f.chance(o.PortFlap) {
+		port := q.port
+		f.setPort(port, false)
+		f.after(f.outage(), "port up", 0, func() { f.setPort(port, true) })
+	}
+	if f.chance(o.CutRail) {
+		a, b := q.port, q.remote
+		f.cut(a, b, true)
+		f.after(f.outage(), "heal", 0, func() { f.cut(a, b, false) })
+	}
+	if f.chance(o.OverrunCQ) {
+		p.recv.cq.overrun()
+	}
+	if f.chance(o.DeviceFatal) {
+		f.fatal(p.dev)
+	}
+}
+
+// outage is how long a random fault lasts.
+func (f *Fabric) outage() int64 { return f.rng.Int64N(int64(50*time.Millisecond)) + 1 }
+
+// damage flips one byte of a message that a fault chose.
+func (q *qp) damage(data []byte) {
+	if q.corrupt == 0 || len(data) == 0 {
+		return
+	}
+	q.corrupt--
+	q.f.stats.Corrupted++
+	data[q.f.rng.IntN(len(data))] ^= byte(1 + q.f.rng.IntN(255))
+}
+
+// QPInfo is a live QP, for choosing a fault's victim.
+type QPInfo struct {
+	QPN   uint32
+	State verbs.QPState
+	Port  uint8 // 0 in RESET
+	// Outstanding send and receive WRs: posted, not polled.
+	Sends, Receives int
+}
+
+// QPs lists a device's QPs in the order of their creation.
+func (f *Fabric) QPs(hostName, deviceName string) []QPInfo {
+	d := f.port(PortID{hostName, deviceName, 1}).dev
+	var list []QPInfo
+	for _, q := range d.qps {
+		list = append(list, QPInfo{QPN: q.qpn, State: q.state, Port: q.attr.Port, Sends: len(q.sq), Receives: q.rqTaken})
+	}
+	return list
+}
+
+func (f *Fabric) qp(qpn uint32) *qp {
+	q := f.qps[qpn]
+	if q == nil {
+		panic(fmt.Sprintf("sim: no QP %#x", qpn))
+	}
+	return q
+}
+
+// KillQP makes the QP's oldest send WR end with RETRY_EXC_ERR, at once or when
+// there is one; the peer learns nothing of it.
+func (f *Fabric) KillQP(qpn uint32) {
+	q := f.qp(qpn)
+	f.record("kill", uint64(qpn), 0)
+	q.killed = true
+	if q.state == verbs.StateRTS && len(q.unacked)+len(q.pending) > 0 {
+		q.retriesExceeded()
+	}
+}
+
+// FatalQP ends the QP as a local catastrophic error does: QP_FATAL, and every
+// WR is flushed.
+func (f *Fabric) FatalQP(qpn uint32) {
+	q := f.qp(qpn)
+	q.pd.ctx.notify(verbs.AsyncEvent{Type: verbs.EventQPFatal, QPN: qpn})
+	q.enterErr(true)
+}
+
+// CorruptNext flips one byte in each of the next n messages, with payload,
+// that the QP sends.
+func (f *Fabric) CorruptNext(qpn uint32, n int) { f.qp(qpn).corrupt = n }
+
+// PortDown takes a port down: PORT_ERR, and its WRs end as RETRY_EXC_ERR, or
+// as LOC_QP_OP_ERR, as the seed chooses.
+func (f *Fabric) PortDown(id PortID) { f.setPort(f.port(id), false) }
+
+// PortUp brings a port back: PORT_ACTIVE, and GID_CHANGE when its GIDs moved
+// to other indexes.
+func (f *Fabric) PortUp(id PortID) { f.setPort(f.port(id), true) }
+
+func (f *Fabric) setPort(p *port, up bool) {
+	if p.up == up {
+		return
+	}
+	p.up = up
+	if !up {
+		p.flaps++
+		p.opErr = f.rng.IntN(2) == 0
+		f.record("port down", uint64(p.num), 0)
+		p.dev.notify(verbs.AsyncEvent{Type: verbs.EventPortErr, Port: p.num})
+		return
+	}
+	f.record("port up", uint64(p.num), 0)
+	if !f.opt.FixedGIDs {
+		p.firstGID = (p.firstGID + 1 + f.rng.IntN(4)) % 200
+		p.dev.notify(verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: p.num})
+	}
+	p.dev.notify(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: p.num})
+}
+
+// CutRail makes two ports lose each other without either noticing.
+func (f *Fabric) CutRail(a, b PortID) { f.cut(f.port(a), f.port(b), true) }
+
+// HealRail ends CutRail.
+func (f *Fabric) HealRail(a, b PortID) { f.cut(f.port(a), f.port(b), false) }
+
+func (f *Fabric) cut(a, b *port, on bool) {
+	if on {
+		f.record("cut", uint64(a.num), uint64(b.num))
+		f.cuts[[2]*port{a, b}] = true
+		return
+	}
+	f.record("heal", uint64(a.num), uint64(b.num))
+	delete(f.cuts, [2]*port{a, b})
+	delete(f.cuts, [2]*port{b, a})
+}
+
+// HoldCompletions keeps a device's completions from its CQs for d.
+func (f *Fabric) HoldCompletions(hostName, deviceName string, d time.Duration) {
+	f.hold(f.port(PortID{hostName, deviceName, 1}).dev, int64(d))
+}
+
+func (f *Fabric) hold(d *device, ns int64) {
+	f.record("hold", uint64(d.index), uint64(ns))
+	d.heldTill = max(d.heldTill, f.now+ns)
+}
+
+// OverrunCQ kills a CQ as an overrun does. It panics when the CQ is not the
+// simulation's.
+func (f *Fabric) OverrunCQ(c verbs.CQ) { c.(*cq).overrun() }
+
+// FatalDevice kills a device: DEVICE_FATAL, then no completion ever. Posts are
+// accepted and nothing comes of them, other verbs fail with EIO, and objects
+// can be destroyed. There is no way back.
+func (f *Fabric) FatalDevice(hostName, deviceName string) {
+	f.fatal(f.port(PortID{hostName, deviceName, 1}).dev)
+}
+
+func (f *Fabric) fatal(d *device) {
+	if d.fatal {
+		return
+	}
+	f.record("fatal", uint64(d.index), 0)
+	d.fatal = true
+	for _, q := range d.qps {
+		q.pieces = nil
+	}
+	d.notify(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+}
