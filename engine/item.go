@@ -13,8 +13,9 @@ type Source interface {
 	// with an error; a *reason.Error carries its code to the job.
 	ReadAt(p []byte, offset int64) (int, error)
 	// Verify tells, after the last read, whether the bytes read are still what
-	// the source is: reason.SourceChanged otherwise.
-	Verify() error
+	// the source is: reason.SourceChanged otherwise. crc is the item's CRC32C,
+	// 0 for an item without Verify.
+	Verify(crc uint32) error
 }
 
 // Sink takes the bytes of a Staged item. Workers call it, several at once.
@@ -72,8 +73,9 @@ func (i *Item) Publishing() bool { return i.publish.Load() }
 type Receiver interface {
 	// Open decides on an offer and makes its target.
 	Open(s *Session, ref ItemRef, offer *ItemOffer)
-	// Publish makes the complete, verified item appear under its name.
-	Publish(s *Session, ref ItemRef, target *Target, crc uint32, meta []byte)
+	// Publish makes the complete item appear under its name. verified says
+	// that crc, its CRC32C, is the same at both ends.
+	Publish(s *Session, ref ItemRef, target *Target, crc uint32, verified bool)
 	// Discard removes whatever of the target was not published. No worker
 	// uses the target any more.
 	Discard(s *Session, ref ItemRef, target *Target, why *reason.Error)

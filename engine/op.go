@@ -37,7 +37,8 @@ type Op struct {
 	item    *sendItem
 	offset  int64
 	verify  bool
-	refused bool // opStore: the peer broke the protocol
+	crc     uint32 // opVerify: of the whole item
+	refused bool   // opStore: the peer broke the protocol
 }
 
 // Scratch is a worker's private memory, reused for every op.
@@ -61,7 +62,15 @@ func NewWorkQueue(capacity int, pool interface{ Wake(n int) int }) *WorkQueue {
 }
 
 // Pop takes the next op, for a worker. Every op popped is executed.
-func (q *WorkQueue) Pop() (*Op, bool) { return q.ops.TryPop() }
+func (q *WorkQueue) Pop() (*Op, bool) {
+	op, ok := q.ops.TryPop()
+	if ok && q.ops.Len() > 0 {
+		// Whoever was woken for what is left may have found nothing to take
+		// while this op was in the way; see ring.MPMC.
+		q.pool.Wake(1)
+	}
+	return op, ok
+}
 
 // Len is about how many ops wait.
 func (q *WorkQueue) Len() int { return q.ops.Len() }
@@ -112,7 +121,7 @@ func (op *Op) Execute(s *Scratch) {
 		op.group.poller.giveBack(op)
 		session.deliver(r)
 	case opVerify:
-		session.deliver(result{kind: resultVerified, item: op.item, err: asReason(op.item.item.Source.Verify(), reason.IOError)})
+		session.deliver(result{kind: resultVerified, item: op.item, err: asReason(op.item.item.Source.Verify(op.crc), reason.IOError)})
 	case opResum:
 		session.deliver(result{kind: resultResum, group: op.group.id, seg: op.seg, item: op.item, crc: Checksum(op.memory)})
 	}

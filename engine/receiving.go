@@ -224,7 +224,7 @@ func (s *Session) handleCommit(m *ItemCommit) error {
 		return nil
 	}
 	i.phase, i.commit = recvPublishing, m
-	s.cfg.Receiver.Publish(s, i.ref, i.target, crc, m.Meta)
+	s.cfg.Receiver.Publish(s, i.ref, i.target, crc, i.offer.Verify)
 	return nil
 }
 

@@ -305,13 +305,14 @@ func (s *Session) verifySource(i *sendItem) {
 		s.commit(i)
 		return
 	}
-	s.submitAux(&Op{kind: opVerify, session: s, item: i})
+	s.submitAux(&Op{kind: opVerify, session: s, item: i, crc: i.crc})
 }
 
-// submitAux hands a session's own op to the workers.
+// submitAux hands a session's own op to the workers of its first poller, whose
+// group has reserved room for maxAux of them.
 func (s *Session) submitAux(op *Op) {
 	op.item.aux++
-	if s.auxOut < maxAux && s.cfg.Work.push(op) {
+	if s.auxOut < maxAux && s.groups[0].poller.work.push(op) {
 		s.auxOut++
 		return
 	}
@@ -321,7 +322,7 @@ func (s *Session) submitAux(op *Op) {
 func (s *Session) auxDone(i *sendItem) {
 	i.aux--
 	s.auxOut--
-	if len(s.auxWaiting) > 0 && s.cfg.Work.push(s.auxWaiting[0]) {
+	if len(s.auxWaiting) > 0 && s.groups[0].poller.work.push(s.auxWaiting[0]) {
 		s.auxWaiting = s.auxWaiting[1:]
 		s.auxOut++
 	}

@@ -26,7 +26,6 @@ type SessionConfig struct {
 	Open    Open // Ports as in Ports
 	Ports   []LocalPort
 	Pollers []*Poller // by the index that PortOffer.Pollers names
-	Work    *WorkQueue
 
 	ShareBytes int64 // per direction, divided among the groups of a poller
 	// Lease takes bytes of the poller's arena; the session releases it at its
@@ -104,7 +103,6 @@ type Session struct {
 	noLaneSince                    int64
 	why                            *reason.Error
 	saidBye                        bool
-	reserved                       int
 }
 
 // result is something that a worker or the node tells the session.

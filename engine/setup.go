@@ -26,6 +26,7 @@ type sessionGroup struct {
 	regions  []Region // this side's receive slots, by rail
 	mrs      []verbs.MR
 	release  []func()
+	reserved int // ops of the poller's work queue
 	slots    int
 	attached bool
 	closed   bool
@@ -141,11 +142,11 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 	s.groups = append(s.groups, g) // from here on its end is the session's end
 	push, pull := ring.NewSPSC[*chunk](ceilPowerOfTwo(slots))
 	g.push = push
-	ops := 2*slots + 2*segmentTable + 16
-	if !s.cfg.Work.reserve(ops) {
-		return reason.New(reason.PeerRefused, "the queue of %d ops for workers is taken by other sessions", s.cfg.Work.ops.Cap())
+	ops := 2*slots + 2*segmentTable + maxAux
+	if !poller.work.reserve(ops) {
+		return reason.New(reason.PeerRefused, "the queue of %d ops for workers is taken by other sessions", poller.work.ops.Cap())
 	}
-	s.reserved += ops
+	g.reserved = ops
 	g.group = &group{
 		id: id, session: s, poller: poller, pull: pull,
 		cfg: groupConfig{payloadBytes: s.plan.payloadBytes, strideBytes: stride,
@@ -388,9 +389,8 @@ func (s *Session) takeDown() {
 		for _, release := range g.release {
 			release()
 		}
+		g.poller.work.unreserve(g.reserved)
 	}
-	s.cfg.Work.unreserve(s.reserved)
-	s.reserved = 0
 }
 
 func ceilPowerOfTwo(n int) int {
