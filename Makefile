@@ -1,0 +1,52 @@
+# Targets anyone can call. Each checks Go, installs the Debian packages it needs
+# (naming them, without questions, with sudo only when not root) and does one
+# thing. `make` lists them.
+
+SHELL := /bin/bash
+# A Go installed as go.dev/doc/install says is found even if PATH lacks it.
+export PATH := $(PATH):/usr/local/go/bin
+# The toolchain that is there, or an error that says so: no silent download.
+export GOTOOLCHAIN := local
+
+OUT := out
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+# -buildvcs=false: a source tree owned by another user, or an archive, builds too.
+BUILD := go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)"
+
+.PHONY: help need-go build demo run test bench lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
+
+need-go:
+	@scripts/need-go.sh
+
+build: need-go ## build out/mover
+	@mkdir -p $(OUT)
+	$(BUILD) -o $(OUT)/mover ./cmd/mover
+
+demo: need-go ## two nodes on this host move 2 GiB, verified; about a minute
+	@scripts/need-packages.sh curl coreutils
+	@$(MAKE) --no-print-directory build
+	@scripts/demo.sh $(OUT)/mover
+
+run: need-go ## start one node with config.yaml, its state in out/run
+	@scripts/need-packages.sh curl
+	@$(MAKE) --no-print-directory build
+	@scripts/run.sh $(OUT)/mover
+
+test: need-go ## everything that needs no guest: lint, unit, property, simulation, real processes, races
+	@scripts/need-packages.sh gcc libc6-dev git
+	@scripts/test.sh
+
+lint: need-go ## the checks of `make test` that run nothing
+	@scripts/need-packages.sh git
+	@scripts/lint.sh
+
+bench: need-go ## compare with iperf3, rsync, GridFTP and cp; writes out/bench.json
+	@scripts/need-packages.sh $$(cat bench/packages.txt)
+	@mkdir -p $(OUT)
+	go run -buildvcs=false ./bench/compare
+
+clean: ## remove what the other targets made
+	rm -rf $(OUT)

@@ -1,0 +1,43 @@
+#!/bin/bash
+# Everything that needs no guest. In CI (CI=true) a skipped test that is not in
+# scripts/skips.txt is a failure.
+set -euo pipefail
+. scripts/step.sh
+scripts/lint.sh
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# One build of the reporter, not one for each use.
+go build -buildvcs=false -o "$work/testreport" ./scripts/testreport
+
+race() {
+	# -json, because it alone tells a skipped test from one that ran.
+	go test -race -count=1 -timeout 8m -json ./... >"$work/race.json" || true
+	"$work/testreport" run "$work/race.json"
+}
+
+# Allocation counts mean nothing under the race detector, so the packages that
+# count them run again without it.
+allocation_tests() {
+	local dirs
+	dirs=$(grep -rl --include='*_test.go' 'AllocsPerRun' . | xargs -r -n1 dirname | sort -u)
+	[ -n "$dirs" ] || { echo "no test counts allocations"; return 1; }
+	# shellcheck disable=SC2086 # one word per directory
+	go test -count=1 -timeout 4m -json $dirs >"$work/plain.json" || true
+	"$work/testreport" run "$work/plain.json"
+}
+
+# The hot paths: every Benchmark*Hot* and *Step*. A thousand rounds, so that a
+# stray allocation of the runtime rounds down to none.
+hot_paths() {
+	go test -run '^$' -bench 'Hot|Step' -benchmem -benchtime 1000x -timeout 4m ./... >"$work/hot.txt" ||
+		{ cat "$work/hot.txt"; return 1; }
+	"$work/testreport" hot "$work/hot.txt"
+}
+
+step "tests, property tests, fuzz seeds, simulation and real processes under the race detector" race
+step "allocation tests without it" allocation_tests
+step "hot paths do not allocate" hot_paths
+step "nothing skipped that should run" "$work/testreport" skips scripts/skips.txt "$work/race.json" "$work/plain.json"
+echo "test: all passed in $SECONDS s"
