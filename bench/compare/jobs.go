@@ -31,6 +31,16 @@ type jobClient struct {
 	http  *http.Client
 }
 
+// newJobClient is a client of the node whose API listens on a port of
+// loopback. It has no token yet; its connections are its own.
+func newJobClient(port int) *jobClient {
+	return &jobClient{
+		base: "http://" + loopback(port),
+		// More than longPoll.
+		http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{}},
+	}
+}
+
 type jobPlace struct {
 	Node string `json:"node,omitempty"`
 	Path string `json:"path"`
@@ -44,13 +54,19 @@ type jobRequest struct {
 	Durable     bool     `json:"durable"`
 }
 
+// jobState is the part of a job's answer the harness uses.
 type jobState struct {
-	ID    string `json:"id"`
-	State string `json:"state"`
+	ID     string `json:"id"`
+	State  string `json:"state"`
+	Result struct {
+		Durable  bool `json:"durable"`
+		Verified bool `json:"verified"`
+	} `json:"result"`
 }
 
 // run submits a job and returns once it succeeded; any other end is an error
-// with the job as the server shows it.
+// with the job as the server shows it. So is a success that is not as verified
+// or durable as was asked: it would be measured against peers that are.
 func (c *jobClient) run(ctx context.Context, job jobRequest) error {
 	body, err := json.Marshal(job)
 	if err != nil {
@@ -72,6 +88,9 @@ func (c *jobClient) run(ctx context.Context, job jobRequest) error {
 		}
 		switch now.State {
 		case "succeeded":
+			if now.Result.Durable != job.Durable || now.Result.Verified != (job.Verify == "crc32c") {
+				return fmt.Errorf("job %s succeeded, but not verified and durable as asked: %s", submitted.ID, text)
+			}
 			return nil
 		case "partial", "failed", "canceled", "expired":
 			return fmt.Errorf("job %s ended %s: %s", submitted.ID, now.State, text)

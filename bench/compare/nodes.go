@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -77,17 +76,19 @@ func startNodePair(ctx context.Context, bin string, p *place) (_ *nodePair, err 
 			return nil, err
 		}
 	}
-	token, err := n.newToken(ctx, a)
-	if err != nil {
-		return nil, err
-	}
 	// The destination first: the source dials it.
-	if n.destination, err = n.start(ctx, b, ""); err != nil {
+	if n.destination, err = n.start(ctx, b); err != nil {
 		return nil, err
 	}
-	if n.source, err = n.start(ctx, a, token); err != nil {
+	if n.source, err = n.start(ctx, a); err != nil {
 		return nil, err
 	}
+	token, err := os.ReadFile(a.tokenFile())
+	if err != nil {
+		return nil, fmt.Errorf("the token of node %s: %w", a.name, err)
+	}
+	n.client = newJobClient(a.apiPort)
+	n.client.token = strings.TrimSpace(string(token))
 	return n, nil
 }
 
@@ -109,7 +110,7 @@ func (n *nodePair) identify(ctx context.Context, name nodeName) (nodeSetup, erro
 	if err := writeNodeConfig(s, nil, n.place); err != nil {
 		return s, err
 	}
-	out, err := runClient(ctx, startDeadline, nil, n.bin, "identity", "--config", s.configFile())
+	out, err := runClient(ctx, startDeadline, nil, n.bin, "identity", "--fingerprint", "--config", s.configFile())
 	if err != nil {
 		return s, err
 	}
@@ -163,39 +164,20 @@ func writeNodeConfig(self nodeSetup, other *nodeSetup, p *place) error {
 
 func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
-// newToken makes an API token of the source node that may read and write
-// everything the figures use. The token is the last line printed.
-func (n *nodePair) newToken(ctx context.Context, s nodeSetup) (string, error) {
-	out, err := runClient(ctx, startDeadline, nil, n.bin, "token", "new", "--config", s.configFile(),
-		"--scope", "submit", "--read", "*:*", "--write", "*:*", "bench")
-	if err != nil {
-		return "", err
-	}
-	lines := strings.Fields(string(out))
-	if len(lines) == 0 {
-		return "", errors.New("`mover token new` printed no token")
-	}
-	return lines[len(lines)-1], nil
-}
+// tokenFile is where a node's first start leaves the token of an administrator
+// for the tools of its host.
+func (s nodeSetup) tokenFile() string { return filepath.Join(s.stateDir, "token") }
 
-// start runs one node and waits until it is ready. A token makes it the node
-// jobs are submitted to.
-func (n *nodePair) start(ctx context.Context, s nodeSetup, token string) (*daemon, error) {
+// start runs one node and waits until it is ready.
+func (n *nodePair) start(ctx context.Context, s nodeSetup) (*daemon, error) {
 	d, err := startDaemon("node "+string(s.name), nil, n.bin, "run", "--config", s.configFile())
 	if err != nil {
 		return nil, err
 	}
-	client := &jobClient{
-		base: "http://" + loopback(s.apiPort), token: token,
-		http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{}},
-	}
+	client := newJobClient(s.apiPort)
+	defer client.http.CloseIdleConnections()
 	if err := d.awaitReady(ctx, client.ready); err != nil {
 		return nil, errors.Join(err, d.stop())
-	}
-	if token != "" {
-		n.client = client
-	} else {
-		client.http.CloseIdleConnections()
 	}
 	return d, nil
 }

@@ -14,8 +14,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// jobServer answers as a node does: 202, then the states in order.
-func jobServer(t *testing.T, states ...string) (*jobClient, *jobRequest) {
+const asAsked = `{"durable":true,"verified":true}`
+
+// jobServer answers as a node does: 202, then the states in order, with the
+// result given.
+func jobServer(t *testing.T, result string, states ...string) (*jobClient, *jobRequest) {
 	t.Helper()
 	var got jobRequest
 	mux := http.NewServeMux()
@@ -30,7 +33,7 @@ func jobServer(t *testing.T, states ...string) (*jobClient, *jobRequest) {
 		if r.URL.Query().Get("wait") != longPoll {
 			t.Errorf("polled without waiting: %s", r.URL)
 		}
-		fmt.Fprintf(w, `{"id":"j1","state":%q,"last_reason":"NO_SPACE"}`, states[0])
+		fmt.Fprintf(w, `{"id":"j1","state":%q,"last_reason":"NO_SPACE","result":%s}`, states[0], result)
 		if len(states) > 1 {
 			states = states[1:]
 		}
@@ -49,7 +52,7 @@ func jobServer(t *testing.T, states ...string) (*jobClient, *jobRequest) {
 }
 
 func TestJobSucceeds(t *testing.T) {
-	c, got := jobServer(t, "queued", "running", "succeeded")
+	c, got := jobServer(t, asAsked, "queued", "running", "succeeded")
 	want := jobRequest{Source: jobPlace{Path: "data/file2g"}, Destination: jobPlace{Node: "b", Path: "incoming/x"}, Verify: "crc32c", Durable: true}
 	if err := c.run(t.Context(), want); err != nil {
 		t.Fatal(err)
@@ -59,15 +62,25 @@ func TestJobSucceeds(t *testing.T) {
 	}
 }
 
+func TestJobThatIsNotAsAsked(t *testing.T) {
+	asked := jobRequest{Verify: "crc32c", Durable: true}
+	for _, result := range []string{`{"durable":false,"verified":true}`, `{"durable":true,"verified":false}`, "null"} {
+		c, _ := jobServer(t, result, "succeeded")
+		if err := c.run(t.Context(), asked); err == nil || !strings.Contains(err.Error(), "as asked") {
+			t.Errorf("result %s: %v", result, err)
+		}
+	}
+}
+
 func TestJobThatEndsOtherwise(t *testing.T) {
 	for _, state := range []string{"failed", "partial", "canceled", "expired"} {
-		c, _ := jobServer(t, "running", state)
+		c, _ := jobServer(t, "null", "running", state)
 		err := c.run(t.Context(), jobRequest{})
 		if err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "NO_SPACE") {
 			t.Errorf("%s: %v", state, err)
 		}
 	}
-	c, _ := jobServer(t, "succeeded")
+	c, _ := jobServer(t, asAsked, "succeeded")
 	c.token = "wrong"
 	if err := c.run(t.Context(), jobRequest{}); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("a wrong token: %v", err)

@@ -10,11 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRunClient(t *testing.T) {
 	out, err := runClient(t.Context(), clientDeadline, []string{"WORD=hello"}, "sh", "-c", `echo "$WORD"`)
