@@ -10,6 +10,8 @@ import (
 var failureCases = []testCase{
 	{name: "failure/drain", run: drain},
 	{name: "failure/drain in RTR", run: drainInRTR},
+	{name: "failure/drain in mid-stream", run: drainMidStream},
+	{name: "failure/memory is quiet after the drain", run: quietAfterDrain},
 	{name: "failure/post in ERR", run: postInErr},
 	{name: "failure/peer in ERR", run: func(t TB, h Harness) { peerGone(t, h, false) }},
 	{name: "failure/peer destroyed", run: func(t TB, h Harness) { peerGone(t, h, true) }},
@@ -53,6 +55,64 @@ func drainInRTR(t TB, h Harness) {
 	l.a.toErr()
 	l.until("the flush", func() bool { return len(l.a.rcvd) == 2 })
 	wantStatuses(t, "receives", l.a.rcvd, verbs.WCFlushErr, verbs.WCFlushErr)
+}
+
+// drainMidStream: ERR while writes are on their way. Each completes once, in
+// order, those that succeeded first.
+func drainMidStream(t TB, h Harness) {
+	for stop := range 6 {
+		l := newLink(t, h, linkOpts{})
+		fill(l.a.mem, 1)
+		var chain []verbs.SendWR
+		for i := range 12 {
+			chain = append(chain, l.a.write(l.b, 0, i*20_000, 20_000))
+		}
+		l.a.post(chain...)
+		l.until("some of the stream", func() bool { return len(l.a.sent) >= stop })
+		l.a.toErr()
+		l.until("the drain", func() bool { return len(l.a.sent) >= len(chain) })
+		l.settle()
+		if len(l.a.sent) != len(chain) {
+			t.Fatalf("%d completions of %d WRs", len(l.a.sent), len(chain))
+		}
+		flushed := false
+		for i, wc := range l.a.sent {
+			flushed = flushed || wc.Status == verbs.WCFlushErr
+			if wc.WRID != chain[i].WRID || flushed != (wc.Status == verbs.WCFlushErr) || !flushed && wc.Status != verbs.WCSuccess {
+				t.Errorf("completion %d: %+v", i, wc)
+			}
+		}
+	}
+}
+
+// quietAfterDrain: once the responder's last flush was polled, nothing writes
+// to its memory any more, although the peer goes on sending. That is what
+// makes memory reusable.
+func quietAfterDrain(t TB, h Harness) {
+	for stop := range 6 {
+		l := newLink(t, h, linkOpts{})
+		fill(l.a.mem, 1)
+		l.b.recv(0, 0)
+		l.b.recv(0, 0)
+		var chain []verbs.SendWR
+		for i := range 12 {
+			chain = append(chain, l.a.write(l.b, 0, i*20_000, 20_000))
+		}
+		l.a.post(chain...)
+		l.until("some of the stream", func() bool { return len(l.a.sent) >= stop })
+		l.b.toErr()
+		l.until("the drain", func() bool { return len(l.b.rcvd) == 2 })
+		wantStatuses(t, "B's receives", l.b.rcvd, verbs.WCFlushErr, verbs.WCFlushErr)
+		clear(l.b.mem)
+		l.settle()
+		if !isZero(l.b.mem) {
+			t.Errorf("memory was written after the drain")
+		}
+		l.until("the sender's end", func() bool { return len(l.a.sent) == len(chain) })
+		if !isZero(l.b.mem) {
+			t.Errorf("memory was written after the drain")
+		}
+	}
 }
 
 // postInErr: accepted and flushed, or refused with an error; never lost.
