@@ -1,8 +1,8 @@
 // Command compare measures mover against the tools people use today, side by
 // side on one machine, and writes what it found as JSON.
 //
-//	go run ./bench/compare -bin bin/mover -out out/bench.json
-//	go run ./bench/compare -bin bin/mover -only mem-none-iperf3,file2g-tmpfs-cp
+//	go run ./bench/compare -bin out/mover -out out/bench.json
+//	go run ./bench/compare -bin out/mover -only mem-none-iperf3,file2g-tmpfs-cp
 //	go run ./bench/compare -baseline            # the peers alone, no mover needed
 //
 // # What is compared

@@ -60,7 +60,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.pairs, "pairs", quotablePairs, "pairs a figure, 1 to 1000; fewer than 7 are for trying out")
 	flags.IntVar(&o.seconds, "seconds", 3, "length of one memory run in `seconds`, 1 to 600")
 	flags.StringVar(&size, "size", "2GiB", "`size` of the file in file figures, in KiB, MiB or GiB")
-	flags.StringVar(&o.bin, "bin", "bin/mover", "the mover `binary` to measure")
+	flags.StringVar(&o.bin, "bin", "out/mover", "the mover `binary` to measure")
 	flags.StringVar(&o.tmpfs, "tmpfs", "/dev/shm", "`directory` on a tmpfs to work in")
 	flags.StringVar(&o.disk, "disk", "/var/tmp", "`directory` on a disk file system to work in")
 	flags.BoolVar(&o.baseline, "baseline", false, "measure the peers alone; figures have no ratio and -out is not written")
