@@ -32,7 +32,7 @@ func (p *qp) keep(w *sendWQE, target []dest, data []byte) {
 		data = data[len(d.mem):]
 	}
 	if p.f.opt.Calm || p.f.rng.IntN(3) == 0 {
-		p.placeUpTo(p.msgs)
+		p.placeRange(p.msgs, p.msgs) // overtaking what came before
 		return
 	}
 	p.seep()
@@ -97,11 +97,14 @@ func (p *qp) place(n int) {
 }
 
 // placeUpTo puts every piece of the messages up to msg into memory.
-func (p *qp) placeUpTo(msg uint64) {
+func (p *qp) placeUpTo(msg uint64) { p.placeRange(0, msg) }
+
+// placeRange does so for the messages from first to last, in random order.
+func (p *qp) placeRange(first, last uint64) {
 	for {
 		var due []int
 		for i, x := range p.pieces {
-			if x.msg <= msg {
+			if first <= x.msg && x.msg <= last {
 				due = append(due, i)
 			}
 		}
