@@ -37,6 +37,12 @@ func mulMod(a, b uint32) uint32 {
 	return product
 }
 
+// Whole is the CRC32C of parts appended in order. The zero value is of nothing.
+type Whole struct{ CRC uint32 }
+
+// Append adds a part of the given CRC32C and bytes.
+func (w *Whole) Append(crc uint32, bytes int64) { w.CRC = crcShift(w.CRC, uint64(bytes)) ^ crc }
+
 // crcShift is the contribution to a whole's CRC of a part with the given CRC
 // that is followed by after bytes. A whole's CRC is the exclusive or of its
 // parts' contributions, in any order: chunks need not arrive in sequence.

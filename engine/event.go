@@ -6,13 +6,16 @@ import "mover/verbs"
 type eventKind uint8
 
 const (
-	eventLaneDrained eventKind = 1 + iota // a lane failed, and its end here is drained
-	eventLaneStuck                        // it did not drain in time
-	eventLaneAnswer                       // what of the peer's list never arrived here
-	eventChunkBack                        // a chunk is given back: unread, or its lanes are gone
-	eventSegmentBack                      // the same for a segment not yet posted
-	eventViolation                        // the peer broke the protocol
-	eventGroupClosed                      // no WR and no op of the group is outstanding
+	eventLaneBuilt     eventKind = 1 + iota // in INIT, receives posted
+	eventLaneConnected                      // in RTS
+	eventLaneDrained                        // a lane failed, and its end here is drained
+	eventLaneStuck                          // it did not drain in time
+	eventLaneAnswer                         // what of the peer's list never arrived here
+	eventChunkBack                          // a chunk is given back: unread, or its lanes are gone
+	eventSegmentBack                        // the same for a segment not yet posted
+	eventViolation                          // the peer broke the protocol
+	eventFailed                             // the session can't go on, and not because of what the peer sent
+	eventGroupClosed                        // no WR and no op of the group is outstanding
 )
 
 // event is one message from a poller to a session.
@@ -37,8 +40,10 @@ type commandKind uint8
 
 const (
 	commandAttachGroup    commandKind = 1 + iota
-	commandAttachLane                 // poll the lane's QP: it may receive
+	commandBuildLane                  // to INIT, with receives; poll it
+	commandConnectLane                // to RTS: it may receive
 	commandReadyLane                  // it may send
+	commandDestroyLane                // both ends are settled
 	commandFailLane                   // the peer says that it failed
 	commandAnswerLane                 // which of these did not arrive?
 	commandResolveLane                // these did not arrive: free the slots, send the content again
@@ -55,6 +60,7 @@ type command struct {
 	group *group
 	lane  LaneRef
 	qp    verbs.QP
+	attr  [2]*verbs.QPAttr // build: INIT; connect: RTR, RTS
 	seg   SlotRef
 	send  *segment
 	ref   ItemRef

@@ -10,27 +10,6 @@ func (g *group) live(ref LaneRef) *lane {
 	return nil
 }
 
-// attach begins to poll a lane that the session has built, with its receives
-// posted. The lane's former life, if any, is over on both sides.
-func (g *group) attach(ref LaneRef, qp verbs.QP) {
-	old := g.lanes[ref.Lane]
-	l := &lane{index: ref.Lane, epoch: ref.Epoch, rail: old.rail, credit: old.credit, state: laneAttached,
-		qp: qp, sendCap: old.sendCap, recvCap: old.recvCap, recvs: old.recvCap, depth: old.depth}
-	g.lanes[ref.Lane] = l
-	if l.credit {
-		l.rail.credit = l
-	} else {
-		for i := range g.data {
-			if g.data[i].index == l.index {
-				g.data[i] = l
-			}
-		}
-	}
-	if g.closing {
-		g.fail(l, verbs.WCFlushErr, 0, g.closeBy-g.cfg.drainTimeout)
-	}
-}
-
 func (g *group) ready(ref LaneRef) {
 	l := g.live(ref)
 	if l == nil || l.state != laneAttached {
@@ -58,6 +37,7 @@ func (g *group) fail(l *lane, cause verbs.WCStatus, vendor uint32, now int64) {
 		g.up--
 	}
 	l.state, l.drainBy = laneDraining, now+g.cfg.drainTimeout
+	g.poller.stats.Lanes.Add(-1)
 	add(&g.poller.stats.LaneErrors, 1)
 	for i := range l.stagedSends {
 		g.unposted(&l.sendWRs[i])

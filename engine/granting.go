@@ -30,10 +30,17 @@ func (s *Session) takeGrant(i *sendItem, gr *SegmentGrant) error {
 		return errors.New("a grant outside the segment table")
 	case gr.Bytes == 0 || int(gr.Bytes) > s.plan.segmentBytes || gr.Offset < 0 || gr.Offset > i.item.Bytes-int64(gr.Bytes):
 		return errors.New("a grant outside the item")
-	case s.groups[gr.Group].sent[gr.Seg.Index] != nil:
-		return errors.New("a grant of a segment in use")
 	}
 	g := s.groups[gr.Group]
+	if before := g.sent[gr.Seg.Index]; before != nil {
+		// The peer grants an entry again once it has acked it; the completions
+		// and the checksum of the segment before may still be on their way here.
+		if !before.haveAck || before.next != nil || nextGeneration(before.granted) != gr.Seg {
+			return errors.New("a grant of a segment in use")
+		}
+		before.next = gr
+		return nil
+	}
 	seg := &segment{granted: gr.Seg, index: gr.Seg.Index, generation: gr.Seg.Generation, item: i, offset: gr.Offset,
 		memory: i.item.Memory[gr.Offset : gr.Offset+int64(gr.Bytes)], verify: i.item.Verify,
 		local: make([]uint32, len(s.plan.rails)), remote: make([]remoteRange, len(s.plan.rails))}
@@ -155,6 +162,12 @@ func (s *Session) settleSegment(g *sessionGroup, seg *segment) {
 	}
 	g.sent[seg.index] = nil
 	seg.item.outstanding--
+	if seg.next == nil {
+		return
+	}
+	if err := s.handleGrants(&SegmentGrants{Grants: []SegmentGrant{*seg.next}}); err != nil {
+		s.violation(err.Error())
+	}
 }
 
 // renameSegments follows segments that are sent again into their next

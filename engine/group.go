@@ -62,6 +62,7 @@ type groupConfig struct {
 // groupRail is a rail as one group sees it.
 type groupRail struct {
 	index    uint16 // in the session
+	shown    *Rail  // for others to read
 	lkey     uint32 // of the send slots
 	addr     uint64 // of the peer's receive slots
 	rkey     uint32
@@ -122,8 +123,12 @@ func (g *group) emit(e event) {
 // obey carries out one command.
 func (g *group) obey(c *command, now int64) {
 	switch c.kind {
-	case commandAttachLane:
-		g.attach(c.lane, c.qp)
+	case commandBuildLane:
+		g.build(c, now)
+	case commandConnectLane:
+		g.connect(c, now)
+	case commandDestroyLane:
+		g.destroy(c.lane)
 	case commandReadyLane:
 		g.ready(c.lane)
 	case commandFailLane:
@@ -159,7 +164,7 @@ func (g *group) poll(now int64) int {
 		if err != nil && !g.closing {
 			// A dead CQ completes nothing more: the session ends, which moves
 			// every QP to ERR and gives up on draining at its deadline.
-			g.emit(event{kind: eventViolation, detail: "completion queue: " + err.Error()})
+			g.emit(event{kind: eventFailed, detail: "completion queue: " + err.Error()})
 			g.close(now)
 		}
 		n += k
@@ -217,7 +222,7 @@ func (g *group) received(l *lane, wc *verbs.WC, now int64) {
 	case kind == immSlot && !l.credit:
 		g.slotReceived(l, index, generation, wc.ByteLen)
 	case kind == immSegment && !l.credit:
-		g.segmentReceived(index, generation, wc.ByteLen, now)
+		g.segmentReceived(l, index, generation, wc.ByteLen, now)
 	case kind == immCredit && l.credit:
 		g.credited(index, generation)
 	default:

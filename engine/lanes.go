@@ -34,6 +34,8 @@ type sessionLane struct {
 
 	opened bool // QP built, this life is not over
 	ready  bool // may send
+	// connecting: the peer's end is known (dialler).
+	connecting bool
 	// The life is over when this end is drained, the peer has answered what
 	// became of its writes, and its own question was answered.
 	drained, resolved, answered bool
@@ -45,29 +47,25 @@ type sessionLane struct {
 
 func (l *sessionLane) ref() LaneRef { return LaneRef{Lane: l.index, Epoch: l.epoch} }
 
-// openLanes builds this side's ends, receives posted, and offers them: the
-// dialler's part.
+// openLanes builds this side's ends, receives posted; once they are, they are
+// offered: the dialler's part.
 func (s *Session) openLanes(lanes []*sessionLane) {
-	m := &LaneOpen{}
 	for _, l := range lanes {
-		end, err := s.buildLane(l)
-		if err != nil {
+		if err := s.buildLane(l); err != nil {
 			s.end(asReason(fmt.Errorf("lane %d: %w", l.index, err), reason.TransportError))
 			return
 		}
-		l.openBy = s.now + s.cfg.SetupTimeout
-		m.Lanes = append(m.Lanes, end)
 	}
-	s.send(m)
 }
 
-// buildLane creates a lane's QP, in INIT with its receives posted, so that
-// nothing the peer sends later can find none.
-func (s *Session) buildLane(l *sessionLane) (LaneEnd, error) {
+// buildLane creates a lane's QP. Its poller, who owns the CQ and so the QP,
+// moves it to INIT and posts the receives, so that nothing the peer sends
+// later can find none; see laneBuilt.
+func (s *Session) buildLane(l *sessionLane) error {
 	port := s.railPort(l.rail)
 	d, err := s.device(port)
 	if err != nil {
-		return LaneEnd{}, err
+		return err
 	}
 	var cq verbs.CQ
 	for _, c := range l.group.cqs {
@@ -79,53 +77,116 @@ func (s *Session) buildLane(l *sessionLane) (LaneEnd, error) {
 	qp, err := s.pds[d].pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
 		Cap: verbs.QPCap{MaxSendWR: send, MaxRecvWR: recv, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
-		return LaneEnd{}, err
+		return err
 	}
 	l.qp, l.opened = qp, true
-	l.ready, l.drained, l.resolved, l.answered, l.reopenAt = false, false, false, false, 0
+	l.ready, l.drained, l.resolved, l.answered = false, false, false, false
+	l.reopenAt, l.openBy = 0, s.now+s.cfg.SetupTimeout
+	l.psn = s.cfg.Random() & psnMask
 	access := verbs.AccessRemoteWrite | verbs.AccessLocalWrite
 	if l.credit {
 		access = verbs.AccessLocalWrite // credits carry no bytes
 	}
-	if err := qp.Modify(&verbs.QPAttr{State: verbs.StateInit, Port: port.Offer.Port, AccessFlags: access}, verbs.InitMask(verbs.RC)); err != nil {
-		return LaneEnd{}, err
-	}
-	wrs := make([]verbs.RecvWR, recv)
-	for i := range wrs {
-		wrs[i].WRID = wrID(wrRecv, &lane{index: l.index, epoch: l.epoch}, 0)
-	}
-	if n, err := qp.PostRecv(wrs); err != nil {
-		return LaneEnd{}, fmt.Errorf("posting %d receives, %d taken: %w", recv, n, err)
-	}
-	l.psn = s.cfg.Random() & psnMask
-	o := &port.Offer
-	return LaneEnd{Lane: l.index, Epoch: l.epoch, QPN: qp.QPN(), PSN: l.psn, GID: o.GID, LID: o.LID, MTU: o.MTU,
-		ConnData: qp.ConnData()}, nil
+	s.command(l.group.poller, command{kind: commandBuildLane, group: l.group.group, lane: l.ref(), qp: qp,
+		attr: [2]*verbs.QPAttr{{State: verbs.StateInit, Port: port.Offer.Port, AccessFlags: access}}})
+	return nil
 }
 
-// connectLane moves the QP to RTR and RTS towards the peer's end, and hands it
-// to its poller.
-func (s *Session) connectLane(l *sessionLane, peer *LaneEnd) error {
+// laneBuilt tells that a lane's receives are posted.
+func (s *Session) laneBuilt(e *event) {
+	if s.phase >= phaseClosing {
+		return
+	}
+	if s.cfg.Dialler { // the acceptor's ends are told when they are connected
+		s.built = append(s.built, s.laneEndOf(s.lanes[e.lane.Lane]))
+	}
+}
+
+func (s *Session) laneEndOf(l *sessionLane) LaneEnd {
+	o := &s.railPort(l.rail).Offer
+	return LaneEnd{Lane: l.index, Epoch: l.epoch, QPN: l.qp.QPN(), PSN: l.psn, GID: o.GID, LID: o.LID, MTU: o.MTU,
+		ConnData: l.qp.ConnData()}
+}
+
+// flushLanes sends what the pollers have done to lanes since the last call.
+func (s *Session) flushLanes() {
+	for len(s.built) > 0 {
+		n := min(len(s.built), MaxBatch)
+		ends := s.built[:n:n]
+		s.built = s.built[n:]
+		if s.cfg.Dialler {
+			s.send(&LaneOpen{Lanes: ends})
+		} else {
+			s.send(&LaneOpened{Lanes: ends})
+		}
+	}
+	for len(s.readied) > 0 {
+		n := min(len(s.readied), MaxBatch)
+		refs := s.readied[:n:n]
+		s.readied = s.readied[n:]
+		s.send(&LaneReady{Lanes: refs})
+	}
+	s.built, s.readied = nil, nil
+}
+
+// connectLane has the lane's poller move the QP to RTR and RTS towards the
+// peer's end; see laneConnected. What can't be connected fails like any lane,
+// and is built again after a while.
+func (s *Session) connectLane(l *sessionLane, peer *LaneEnd) {
 	port := s.railPort(l.rail)
-	rtr := verbs.QPAttr{
+	sgid, err := sourceGID(port)
+	if err != nil {
+		s.cfg.Log("lane not connected", "lane", l.index, "rail", l.rail, "error", err)
+		s.command(l.group.poller, command{kind: commandFailLane, group: l.group.group, lane: l.ref()})
+		return
+	}
+	rtr := &verbs.QPAttr{
 		State: verbs.StateRTR, PathMTU: min(peer.MTU, port.Offer.MTU), DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: rcRdAtomics, MinRNRTimer: rcMinRNR,
 		AV: verbs.AHAttr{Port: port.Offer.Port, DLID: peer.LID,
 			IsGlobal: port.Offer.LinkLayer != verbs.LinkInfiniBand,
-			DGID:     peer.GID, SGIDIndex: port.SGIDIndex, HopLimit: rcHopLimit},
+			DGID:     peer.GID, SGIDIndex: sgid, HopLimit: rcHopLimit},
 		RemoteConnData: peer.ConnData,
 	}
-	if err := l.qp.Modify(&rtr, verbs.RTRMask(verbs.RC)); err != nil {
-		return err
-	}
-	rts := verbs.QPAttr{State: verbs.StateRTS, SQPSN: l.psn, Timeout: rcTimeout, RetryCnt: rcRetries,
+	rts := &verbs.QPAttr{State: verbs.StateRTS, SQPSN: l.psn, Timeout: rcTimeout, RetryCnt: rcRetries,
 		RNRRetry: rcRNRRetry, MaxRdAtomic: rcRdAtomics}
-	if err := l.qp.Modify(&rts, verbs.RTSMask(verbs.RC)); err != nil {
-		return err
+	s.command(l.group.poller, command{kind: commandConnectLane, group: l.group.group, lane: l.ref(),
+		attr: [2]*verbs.QPAttr{rtr, rts}})
+}
+
+// sourceGID finds the port's GID in its table anew for every QP: indexes move
+// after a port flap (verbs man pages; GID_CHANGE).
+func sourceGID(port *LocalPort) (int, error) {
+	o := &port.Offer
+	if o.LinkLayer == verbs.LinkInfiniBand {
+		return port.SGIDIndex, nil
+	}
+	table, err := port.Context.QueryGIDTable(o.Port)
+	if err != nil {
+		return 0, err
+	}
+	for i := range table {
+		if table[i].GID == o.GID && table[i].Type == o.GIDType {
+			return table[i].Index, nil
+		}
+	}
+	return 0, fmt.Errorf("port %d of %s has lost its GID %v", o.Port, o.Device, o.GID.Addr())
+}
+
+// laneConnected tells that a lane is in RTS here.
+func (s *Session) laneConnected(e *event) {
+	l := s.lanes[e.lane.Lane]
+	if s.phase >= phaseClosing || l.epoch != e.lane.Epoch {
+		return
+	}
+	if !s.cfg.Dialler {
+		s.built = append(s.built, s.laneEndOf(l))
+		return
 	}
 	l.openBy = 0
-	s.command(l.group.poller, command{kind: commandAttachLane, group: l.group.group, lane: l.ref(), qp: l.qp})
-	return nil
+	s.makeReady(l)
+	s.readied = append(s.readied, l.ref())
+	s.checkUp()
 }
 
 func (s *Session) makeReady(l *sessionLane) {
@@ -134,6 +195,7 @@ func (s *Session) makeReady(l *sessionLane) {
 		l.group.upCredit++
 	} else {
 		l.group.upLanes++
+		s.Rails()[l.rail].LanesUp.Add(1)
 	}
 	s.command(l.group.poller, command{kind: commandReadyLane, group: l.group.group, lane: l.ref()})
 }
@@ -159,7 +221,6 @@ func (s *Session) handleLaneOpen(m *LaneOpen) error {
 	if s.cfg.Dialler {
 		return errors.New("LaneOpen from the accepting side")
 	}
-	answer := &LaneOpened{}
 	for i := range m.Lanes {
 		peer := &m.Lanes[i]
 		l, err := s.laneEnd(peer)
@@ -169,17 +230,12 @@ func (s *Session) handleLaneOpen(m *LaneOpen) error {
 		if l.opened || peer.Epoch != l.epoch {
 			return fmt.Errorf("LaneOpen of lane %d epoch %d, which is at %d", l.index, peer.Epoch, l.epoch)
 		}
-		end, err := s.buildLane(l)
-		if err == nil {
-			err = s.connectLane(l, peer)
-		}
-		if err != nil {
+		if err := s.buildLane(l); err != nil {
 			s.end(asReason(fmt.Errorf("lane %d: %w", l.index, err), reason.TransportError))
 			return nil
 		}
-		answer.Lanes = append(answer.Lanes, end)
+		s.connectLane(l, peer)
 	}
-	s.send(answer)
 	return nil
 }
 
@@ -187,25 +243,18 @@ func (s *Session) handleLaneOpened(m *LaneOpened) error {
 	if !s.cfg.Dialler {
 		return errors.New("LaneOpened from the dialling side")
 	}
-	ready := &LaneReady{}
 	for i := range m.Lanes {
 		peer := &m.Lanes[i]
 		l, err := s.laneEnd(peer)
 		if err != nil {
 			return err
 		}
-		if !l.opened || l.openBy == 0 || peer.Epoch != l.epoch {
+		if !l.opened || l.connecting || l.answered || peer.Epoch != l.epoch {
 			return fmt.Errorf("LaneOpened of lane %d, which is not awaited", l.index)
 		}
-		if err := s.connectLane(l, peer); err != nil {
-			s.end(asReason(fmt.Errorf("lane %d: %w", l.index, err), reason.TransportError))
-			return nil
-		}
-		s.makeReady(l)
-		ready.Lanes = append(ready.Lanes, l.ref())
+		l.connecting = true
+		s.connectLane(l, peer) // in vain when it has failed meanwhile
 	}
-	s.send(ready)
-	s.checkUp()
 	return nil
 }
 
@@ -218,12 +267,13 @@ func (s *Session) handleLaneReady(m *LaneReady) error {
 			return fmt.Errorf("LaneReady of lane %d", ref.Lane)
 		}
 		l := s.lanes[ref.Lane]
-		if !l.opened || l.ready || ref.Epoch != l.epoch {
+		if !l.opened || l.ready || ref.Epoch != l.epoch || l.openBy == 0 && !l.drained {
 			return fmt.Errorf("LaneReady of lane %d epoch %d", ref.Lane, ref.Epoch)
 		}
 		if l.drained {
 			continue // it failed before it was ready
 		}
+		l.openBy = 0
 		s.makeReady(l)
 	}
 	s.checkUp()
@@ -254,12 +304,14 @@ func (s *Session) laneDrained(e *event) {
 	}
 	l := s.lanes[e.lane.Lane]
 	s.unready(l)
-	l.drained = true
+	s.flushLanes() // the peer hears of the lane before it hears of its end
+	l.drained, l.openBy = true, 0
 	s.cfg.Log("lane down", "lane", l.index, "rail", l.rail, "credit", l.credit, "cause", e.cause.String(),
 		"vendor_err", e.vendor, "unsettled_slots", len(e.list.slots), "unsettled_segments", len(e.list.segments))
 	down := &LaneDown{Lane: e.lane, Cause: e.cause.String(), Slots: e.list.slots, Segments: e.list.segments}
 	s.send(down)
 	s.laneOver(l)
+	s.checkUp()
 }
 
 func (s *Session) unready(l *sessionLane) {
@@ -271,6 +323,7 @@ func (s *Session) unready(l *sessionLane) {
 		l.group.upCredit--
 	} else {
 		l.group.upLanes--
+		s.Rails()[l.rail].LanesUp.Add(-1)
 	}
 }
 
@@ -290,6 +343,7 @@ func (s *Session) handleLaneDown(m *LaneDown) error {
 		return errors.New("LaneDown twice, or too long")
 	}
 	s.unready(l)
+	l.openBy = 0
 	s.command(l.group.poller, command{kind: commandAnswerLane, group: l.group.group, lane: m.Lane,
 		list: &laneList{slots: m.Slots, segments: m.Segments}})
 	return nil
@@ -328,15 +382,13 @@ func (s *Session) laneOver(l *sessionLane) {
 	if !l.drained || !l.resolved || !l.answered {
 		return
 	}
-	if err := l.qp.Destroy(); err != nil {
-		s.end(asReason(fmt.Errorf("lane %d: destroying its QP: %w", l.index, err), reason.TransportError))
-		return
-	}
+	s.command(l.group.poller, command{kind: commandDestroyLane, group: l.group.group, lane: l.ref()})
 	if l.backoff = min(max(2*l.backoff, s.cfg.RebuildMin), s.cfg.RebuildMax); s.now-l.readyAt > 4*s.cfg.RebuildMax {
 		l.backoff = s.cfg.RebuildMin
 	}
-	l.qp, l.opened = nil, false
+	l.qp, l.opened, l.connecting = nil, false, false
 	l.epoch++
+	l.reopenAt = 0 // while it was open, the deadline of settleBy
 	if s.cfg.Dialler {
 		l.reopenAt = s.now + l.backoff
 	}
@@ -356,8 +408,12 @@ func (s *Session) tickLanes() int64 {
 		case l.drained && l.opened:
 			next = min(next, s.settleBy(l))
 		case l.reopenAt != 0 && s.now >= l.reopenAt:
-			s.openLanes([]*sessionLane{l})
-			next = min(next, l.openBy+1)
+			if s.mayReopen(l) {
+				s.openLanes([]*sessionLane{l})
+				next = min(next, l.openBy+1)
+			} else {
+				next = min(next, l.reopenAt)
+			}
 		case l.reopenAt != 0:
 			next = min(next, l.reopenAt)
 		}
@@ -366,6 +422,19 @@ func (s *Session) tickLanes() int64 {
 		}
 	}
 	return min(next, s.tickGroups())
+}
+
+// mayReopen puts off building a lane whose port is down: a QP built now would
+// carry work into a dead end.
+func (s *Session) mayReopen(l *sessionLane) bool {
+	port := s.railPort(l.rail)
+	attr, err := port.Context.QueryPort(port.Offer.Port)
+	if err == nil && attr.State == verbs.PortActive {
+		return true
+	}
+	l.backoff = min(max(2*l.backoff, s.cfg.RebuildMin), s.cfg.RebuildMax)
+	l.reopenAt = s.now + l.backoff
+	return false
 }
 
 // settleBy bounds how long the two sides may take to agree on what a failed
@@ -407,7 +476,7 @@ func (s *Session) portEvent(ctx verbs.Context, e verbs.AsyncEvent) {
 	}
 	for _, l := range s.lanes {
 		port := s.railPort(l.rail)
-		if port.Context != ctx || !l.opened || l.openBy != 0 || l.drained {
+		if port.Context != ctx || !l.opened || l.drained {
 			continue
 		}
 		hit := false

@@ -177,6 +177,7 @@ type PollerStats struct {
 	SentBytes  atomic.Uint64 // payload and trailers posted
 	RecvBytes  atomic.Uint64 // received with an immediate, or in segments
 	Credits    atomic.Uint64
+	Lanes      atomic.Int64 // being polled
 	LaneErrors atomic.Uint64
 	Resent     atomic.Uint64 // slots and segments sent again after a lane was lost
 }

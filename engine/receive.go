@@ -52,6 +52,7 @@ func (g *group) slotReceived(l *lane, index, generation, bytes uint32) {
 	}
 	s.state, s.rail = recvStoring, l.rail
 	add(&g.poller.stats.RecvBytes, int(bytes))
+	l.rail.shown.RecvBytes.Add(uint64(bytes))
 	s.op = Op{kind: opStore, group: g, session: g.session, index: index,
 		memory: g.slotMemory(g.recvMemory, index), bytes: bytes}
 	g.submit(&s.op)

@@ -29,6 +29,8 @@ type segment struct {
 	ackCRC    uint32
 	resumming bool // after a mismatch
 	back      bool // its poller is done with it
+	// next is the next grant of the same entry, taken once this one is settled.
+	next *SegmentGrant
 }
 
 type remoteRange struct {
@@ -164,7 +166,7 @@ func (g *group) segmentOver(s *segment) {
 
 // segmentReceived hands an arrived segment to a worker. byte_len is of the
 // last chunk alone; the checksum covers the rest.
-func (g *group) segmentReceived(index, generation, bytes uint32, now int64) {
+func (g *group) segmentReceived(l *lane, index, generation, bytes uint32, now int64) {
 	if index >= segmentTable {
 		g.violation("a write to a segment that does not exist", nil)
 		return
@@ -185,6 +187,7 @@ func (g *group) segmentReceived(index, generation, bytes uint32, now int64) {
 	}
 	e.granted = false
 	add(&g.poller.stats.RecvBytes, len(e.memory))
+	l.rail.shown.RecvBytes.Add(uint64(len(e.memory)))
 	e.op = Op{kind: opSum, group: g, session: g.session, index: index, memory: e.memory,
 		bytes: uint32(len(e.memory)), offset: e.offset, ref: e.ref, verify: e.verify,
 		seg: SlotRef{index, generation}}

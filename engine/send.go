@@ -158,11 +158,14 @@ func (g *group) doorbell(l *lane, now int64) {
 	st := &g.poller.stats
 	add(&st.Doorbells, 1)
 	add(&st.Posts, posted)
+	bytes := 0
 	for i := range l.sendWRs[:posted] {
 		if len(l.sendWRs[i].SGL) > 0 {
-			add(&st.SentBytes, int(l.sges[i].Length))
+			bytes += int(l.sges[i].Length)
 		}
 	}
+	add(&st.SentBytes, bytes)
+	l.rail.shown.SentBytes.Add(uint64(bytes)) // several pollers may share a rail
 	if err == nil {
 		return
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"mover/reason"
 	"mover/ring"
@@ -65,15 +66,18 @@ const (
 // of one side. One goroutine calls Start, Handle, Lost and Run; Send, Cancel,
 // Opened, Published, Discarded, PortEvent and Close may be called from any.
 type Session struct {
-	cfg    SessionConfig
-	phase  sessionPhase
-	side   int // 0 dialler, 1 acceptor: the index in the plan's pairs
-	plan   *plan
-	pds    []devicePD
-	groups []*sessionGroup
-	lanes  []*sessionLane
-	keep   []command // for pollers whose queue was full, with their poller
-	keepTo []*Poller
+	cfg     SessionConfig
+	phase   sessionPhase
+	side    int // 0 dialler, 1 acceptor: the index in the plan's pairs
+	plan    *plan
+	rails   atomic.Pointer[[]*Rail]
+	pds     []devicePD
+	groups  []*sessionGroup
+	lanes   []*sessionLane
+	built   []LaneEnd // to be told to the peer
+	readied []LaneRef
+	keep    []command // for pollers whose queue was full, with their poller
+	keepTo  []*Poller
 
 	events *ring.MPMC[event]
 	inbox  inbox
@@ -226,6 +230,7 @@ func (s *Session) Run(now int64) (next int64) {
 		}
 		s.handleEvent(&e)
 	}
+	s.flushLanes()
 	if s.phase == phaseUp {
 		s.fill()
 		s.grantSegments()
@@ -437,6 +442,10 @@ func (s *Session) handleResult(r *result) {
 
 func (s *Session) handleEvent(e *event) {
 	switch e.kind {
+	case eventLaneBuilt:
+		s.laneBuilt(e)
+	case eventLaneConnected:
+		s.laneConnected(e)
 	case eventLaneDrained:
 		s.laneDrained(e)
 	case eventLaneStuck:
@@ -451,6 +460,8 @@ func (s *Session) handleEvent(e *event) {
 		s.segmentBack(e)
 	case eventViolation:
 		s.violation(e.detail)
+	case eventFailed:
+		s.end(reason.New(reason.TransportError, "%s", e.detail))
 	case eventGroupClosed:
 		s.groups[e.group].closed = true
 	}

@@ -67,6 +67,7 @@ func (s *Session) handleOpen(peer *Open) error {
 		return nil
 	}
 	s.plan = p
+	s.showRails(peer)
 	if err := s.build(); err != nil {
 		s.end(asReason(err, reason.TransportError))
 		return nil
@@ -207,7 +208,7 @@ func (s *Session) registerShare(g *sessionGroup, memory []byte, access verbs.Acc
 		if access == 0 {
 			port := s.railPort(uint16(r))
 			limit := int64(port.Offer.RateBits / 8 / 1000 * inFlightMillis)
-			g.rails = append(g.rails, &groupRail{index: uint16(r), lkey: keys[d].LKey(),
+			g.rails = append(g.rails, &groupRail{index: uint16(r), shown: s.Rails()[r], lkey: keys[d].LKey(),
 				limit: max(limit, 4*int64(g.cfg.strideBytes))})
 			continue
 		}

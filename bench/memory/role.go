@@ -1,0 +1,266 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"mover/engine"
+	"mover/node/config"
+	"mover/node/datapath"
+	"mover/numa"
+	"mover/peer"
+	"mover/reason"
+)
+
+// Role is one of the two processes.
+type Role struct {
+	Name        string // "receive" or "send"
+	Dir         string // with both identities
+	Fingerprint string // of the other
+	Control     string // send: where the receiver listens
+	Options     Options
+	Config      *config.Config // devices, pollers, memory and session settings
+	Log         *slog.Logger
+	Stdin       io.Reader
+	Stdout      io.Writer
+}
+
+// side is a process with its data path.
+type side struct {
+	path    *datapath.Path
+	control *peer.Control
+	regions chan *numa.Lease // free memory for items
+}
+
+// Serve runs the role to its end.
+func (r *Role) Serve(ctx context.Context) error {
+	self, other := sourceName, destinationName
+	if r.Name == "receive" {
+		self, other = other, self
+	}
+	if len(r.Config.Pollers.CPUs) == 0 {
+		r.Config.Pollers.CPUs = pollerCPU(r.Name)
+	}
+	// Two shares for the session, and the items' own memory.
+	r.Config.Memory.Arena = 2*r.Config.Memory.SessionShare + config.Size(r.Options.ItemBytes*int64(r.Options.Items))
+	s, err := r.open(ctx, self, other)
+	if err != nil {
+		return err
+	}
+	run := r.send
+	if r.Name == "receive" {
+		run = r.receive
+	}
+	err = run(ctx, s)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+	defer cancel()
+	err = errors.Join(err, s.releaseAll(stop))
+	return err
+}
+
+func (r *Role) open(ctx context.Context, self, other string) (*side, error) {
+	id, err := peer.Load(filepath.Join(r.Dir, self), self)
+	if err != nil {
+		return nil, err
+	}
+	s := &side{regions: make(chan *numa.Lease, r.Options.Items)}
+	if s.path, err = datapath.Open(r.Config, r.Log); err != nil {
+		return nil, err
+	}
+	for range r.Options.Items {
+		l, err := s.path.Lease(r.Options.ItemBytes, "benchmark item")
+		if err != nil {
+			return nil, err
+		}
+		fill(l.Bytes())
+		s.regions <- l
+	}
+	if err := s.path.Start(); err != nil {
+		return nil, err
+	}
+	pc := peer.PeerConfig{Fingerprint: r.Fingerprint}
+	if r.Control != "" {
+		pc.Addresses = []string{r.Control}
+	}
+	cfg := peer.Config{Identity: id, Logger: r.Log, Trust: peer.Trust{Peers: map[string]peer.PeerConfig{other: pc}}}
+	if r.Name == "receive" {
+		cfg.Listen = []string{"127.0.0.1:0"}
+		cfg.Accept = func(conn *peer.Conn) {
+			if _, err := s.path.Link(conn, &receiver{s}); err != nil {
+				conn.Close(err.Error())
+			}
+		}
+	}
+	if s.control, err = peer.New(cfg); err != nil {
+		return nil, err
+	}
+	s.control.Start()
+	return s, nil
+}
+
+// fill makes memory that is touched and differs by position.
+func fill(p []byte) {
+	x := uint64(88172645463325252)
+	for i := 0; i+8 <= len(p); i += 8 {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		p[i], p[i+1], p[i+2], p[i+3] = byte(x), byte(x>>8), byte(x>>16), byte(x>>24)
+		p[i+4], p[i+5], p[i+6], p[i+7] = byte(x>>32), byte(x>>40), byte(x>>48), byte(x>>56)
+	}
+}
+
+func (r *Role) receive(_ context.Context, s *side) error {
+	if err := json.NewEncoder(r.Stdout).Encode(hello{Control: s.control.Addrs()[0].String()}); err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, r.Stdin) // until the parent closes it, or dies
+	rss, err := peakResident()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(r.Stdout).Encode(Report{RSSBytesDestination: rss})
+}
+
+// send keeps Items items in flight for the given time and reports the rate at
+// which the destination acked them, from the first ack of the second round on:
+// the first warms up.
+func (r *Role) send(ctx context.Context, s *side) error {
+	conn, err := s.control.Dial(ctx, destinationName)
+	if err != nil {
+		return err
+	}
+	link, err := s.path.Link(conn, &receiver{s})
+	if err != nil {
+		return err
+	}
+	if err := link.Ready(ctx); err != nil {
+		return err
+	}
+	type ended struct {
+		region *numa.Lease
+		result engine.ItemResult
+	}
+	results := make(chan ended, r.Options.Items)
+	start := func() {
+		l := <-s.regions
+		link.Session().Send(&engine.Item{Kind: engine.Direct, Bytes: r.Options.ItemBytes, Verify: r.Options.Verify,
+			Memory: l.Bytes(), Done: func(res engine.ItemResult) { results <- ended{l, res} }})
+	}
+	for range r.Options.Items {
+		start()
+	}
+	warm := min(time.Duration(r.Options.Seconds)*time.Second/4, time.Second)
+	begin := time.Now()
+	var from time.Time
+	var bytes int64
+	var last time.Time
+	var failed error
+	for out := r.Options.Items; out > 0; {
+		e := <-results
+		out--
+		s.regions <- e.region
+		if e.result.Err != nil {
+			failed = errors.Join(failed, e.result.Err)
+		}
+		if failed != nil {
+			continue // until nothing is in flight
+		}
+		now := time.Now()
+		if !from.IsZero() {
+			bytes += r.Options.ItemBytes
+			last = now
+		} else if now.Sub(begin) >= warm {
+			from = now
+		}
+		if now.Sub(begin) < time.Duration(r.Options.Seconds)*time.Second {
+			start()
+			out++
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	if bytes == 0 {
+		return errors.New("no item arrived within the time; use more seconds or smaller items")
+	}
+	rss, err := peakResident()
+	if err != nil {
+		return err
+	}
+	sec := last.Sub(from).Seconds()
+	return json.NewEncoder(r.Stdout).Encode(Report{
+		GbitPerSecond: float64(bytes) * 8 / sec / 1e9, Bytes: bytes, Seconds: sec, Verify: verifyName(r.Options.Verify),
+		RSSBytesSource: rss, ArenaBytes: s.path.ArenaBytes(),
+		Provider: s.path.Selection().Provider.Name(), Rails: len(s.path.Selection().Used()),
+	})
+}
+
+func (s *side) releaseAll(ctx context.Context) error {
+	for len(s.regions) > 0 {
+		(<-s.regions).Release()
+	}
+	err := s.path.Close(ctx)
+	s.control.Close()
+	return err
+}
+
+// receiver takes direct items into the side's memory.
+type receiver struct{ side *side }
+
+// Open implements engine.Receiver.
+func (r *receiver) Open(s *engine.Session, ref engine.ItemRef, offer *engine.ItemOffer) {
+	select {
+	case l := <-r.side.regions:
+		if offer.Kind == engine.Direct && int64(len(l.Bytes())) >= offer.Bytes {
+			s.Opened(ref, &engine.Target{Memory: l.Bytes(), Handle: l}, false, nil, nil)
+			return
+		}
+		r.side.regions <- l
+	default:
+	}
+	s.Opened(ref, nil, false, nil, reason.New(reason.BufferBusy, "the benchmark takes direct items of its own size only"))
+}
+
+// Publish implements engine.Receiver.
+func (r *receiver) Publish(s *engine.Session, ref engine.ItemRef, t *engine.Target, _ uint32, _ bool) {
+	r.side.regions <- t.Handle.(*numa.Lease)
+	s.Published(ref, nil, nil)
+}
+
+// Discard implements engine.Receiver.
+func (r *receiver) Discard(s *engine.Session, ref engine.ItemRef, t *engine.Target, _ *reason.Error) {
+	r.side.regions <- t.Handle.(*numa.Lease)
+	s.Discarded(ref)
+}
+
+// peakResident is this process's resident high-water mark, huge pages
+// included (proc_pid_status(5)).
+func peakResident() (int64, error) {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	total := int64(0)
+	for line := range strings.SplitSeq(string(text), "\n") {
+		name, value, _ := strings.Cut(line, ":")
+		if name != "VmHWM" && name != "HugetlbPages" {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading %s: %w", name, err)
+		}
+		total += kib << 10
+	}
+	return total, nil
+}

@@ -1,0 +1,15 @@
+// Package datapath runs the engine on real threads: it opens the devices, maps
+// the arenas, locks and pins the pollers, starts the workers, and gives every
+// session its goroutine.
+//
+// It must not know what is moved: a Receiver decides what becomes of the items
+// that arrive, and whoever sends brings the Sources. The node puts files there,
+// the memory benchmark plain memory.
+//
+//	path, err := datapath.Open(cfg, selection, log)
+//	path.Start()
+//	link := path.Link(conn, receiver)
+//	if err := link.Ready(ctx); err != nil { ... }
+//	link.Session().Send(item)
+//	path.Close(ctx) // after every link has ended
+package datapath

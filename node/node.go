@@ -1,0 +1,200 @@
+// Package node is one mover process: it builds identity, roots, data path,
+// control plane, job queue and HTTP API from a configuration, connects them,
+// and starts and stops them in order.
+//
+//	n, err := node.New(cfg, log) // what is missing on this host, and what to do
+//	err = n.Run(ctx)             // until ctx ends; nil after a clean stop
+//
+// It decides nothing that a package below decides: what it has of its own is
+// the Router that carries jobs out and the Receiver that takes files in.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mover/job"
+	"mover/node/config"
+	"mover/node/datapath"
+	"mover/peer"
+)
+
+// Node is a running node, or one about to be.
+type Node struct {
+	cfg       *config.Config
+	log       *slog.Logger
+	identity  *peer.Identity
+	roots     *roots
+	path      *datapath.Path
+	control   *peer.Control
+	sessions  *sessions
+	inbounds  *inbounds
+	receiving *job.Receiving
+	queue     *job.Queue
+	registry  *prometheus.Registry
+	web       *web
+}
+
+// maxReceiving bounds the items received at a time, keepReceived those
+// remembered after their end.
+const (
+	maxReceiving = 4096
+	keepReceived = 1000
+)
+
+// New builds the node: keys and tokens (created if there are none), roots,
+// devices, memory, and the addresses it listens on. Nothing runs yet.
+func New(cfg *config.Config, log *slog.Logger) (n *Node, err error) {
+	n = &Node{cfg: cfg, log: log, inbounds: newInbounds(), registry: prometheus.NewRegistry()}
+	defer func() {
+		if err != nil {
+			n.abandon()
+		}
+	}()
+	if err := n.openState(); err != nil {
+		return nil, err
+	}
+	if n.roots, err = openRoots(cfg.Roots); err != nil {
+		return nil, err
+	}
+	if n.path, err = datapath.Open(cfg, log); err != nil {
+		return nil, err
+	}
+	if err := n.openControl(); err != nil {
+		return nil, err
+	}
+	n.receiving = job.NewReceiving(job.SystemClock{}, maxReceiving, keepReceived)
+	n.queue, err = job.NewQueue(job.Config{
+		NodeName: cfg.Node.Name, Router: router{n}, Logger: log,
+		MaxQueued: cfg.Jobs.MaxQueued, MaxRunning: cfg.Jobs.MaxRunning, MaxAttempts: cfg.Jobs.MaxAttempts, Keep: cfg.Jobs.KeepMax,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := n.registerMetrics(); err != nil {
+		return nil, err
+	}
+	n.web, err = newWeb(n)
+	return n, err
+}
+
+// openState makes the state directory and what it must have.
+func (n *Node) openState() error {
+	dir := n.cfg.Node.StateDir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("node.state_dir: %w; create it for the user that runs mover, or set another", err)
+	}
+	id, created, err := peer.LoadOrCreate(identityDir(dir), n.cfg.Node.Name)
+	if err != nil {
+		return err
+	}
+	if created {
+		n.log.Info("created this node's key and certificate", "in", identityDir(dir), "fingerprint", id.Fingerprint)
+	}
+	n.identity = id
+	return n.openTokens()
+}
+
+// identityDir is where a node keeps its key.
+func identityDir(stateDir string) string { return filepath.Join(stateDir, "identity") }
+
+func (n *Node) openControl() error {
+	trust := peer.Trust{Peers: map[string]peer.PeerConfig{}, CAFile: n.cfg.Control.CA}
+	for name, p := range n.cfg.Peers {
+		trust.Peers[name] = peer.PeerConfig{Addresses: p.Addresses, Fingerprint: p.Fingerprint}
+	}
+	n.sessions = newSessions(n)
+	control, err := peer.New(peer.Config{
+		Identity: n.identity, Listen: n.cfg.Control.Listen, Trust: trust, Logger: n.log,
+		DialTimeout: n.cfg.Control.DialTimeout, Accept: n.sessions.accept,
+	})
+	if err != nil {
+		return err
+	}
+	n.control, n.sessions.control = control, control
+	return nil
+}
+
+// Run runs the node until ctx ends, and then stops it within stopLimit.
+func (n *Node) Run(ctx context.Context) error {
+	if err := n.path.Start(); err != nil {
+		n.abandon()
+		return err
+	}
+	n.control.Start()
+	n.announce()
+	served := make(chan error, 1)
+	webCtx, stopWeb := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWeb()
+	go func() { served <- n.web.serve(webCtx) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		err = fmt.Errorf("the HTTP API ended: %w", err)
+		served = nil
+	}
+	return errors.Join(err, n.stop(stopWeb, served))
+}
+
+// stopLimit bounds stopping; the command gives up after 10 s.
+const stopLimit = 8 * time.Second
+
+// stop ends what Run started, in the order in which it depends on each other:
+// no new jobs, then no attempts, no sessions, no data path.
+func (n *Node) stop(stopWeb func(), served <-chan error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	n.web.notReady()
+	var errs []error
+	errs = append(errs, n.queue.Close(ctx))
+	stopWeb()
+	if served != nil {
+		select {
+		case err := <-served:
+			errs = append(errs, err)
+		case <-ctx.Done():
+			errs = append(errs, errors.New("the HTTP API did not stop in time"))
+		}
+	}
+	errs = append(errs, n.path.Close(ctx))
+	n.control.Close()
+	n.roots.close()
+	return errors.Join(errs...)
+}
+
+// abandon takes down what New built before it failed.
+func (n *Node) abandon() {
+	if n.web != nil {
+		n.web.close()
+	}
+	if n.control != nil {
+		n.control.Close()
+	}
+	if n.path != nil {
+		_ = n.path.Close(context.Background()) // nothing runs on it
+	}
+	if n.roots != nil {
+		n.roots.close()
+	}
+}
+
+// announce tells what a person needs to use the node.
+func (n *Node) announce() {
+	s := n.path.Selection()
+	level := slog.LevelInfo
+	if n.path.Software() {
+		level = slog.LevelWarn
+	}
+	n.log.Log(context.Background(), level, "verbs provider", "provider", s.Provider.Name(), "why", s.Reason,
+		"rails", len(s.Used()), "fallback", s.Fallback)
+	n.log.Info("node is up", "node", n.cfg.Node.Name, "api", n.web.url(), "control", fmt.Sprint(n.control.Addrs()),
+		"fingerprint", n.identity.Fingerprint, "token_file", n.tokenPath())
+}

@@ -1,0 +1,43 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"mover/api"
+)
+
+// adminToken is the name of the token that a first run creates.
+const adminToken = "admin"
+
+// tokenPath is where a first run leaves the admin token in plain text, for the
+// person who set the node up and for tools on the same host.
+func (n *Node) tokenPath() string { return filepath.Join(n.cfg.Node.StateDir, "token") }
+
+// openTokens makes an admin token when there are no tokens yet.
+func (n *Node) openTokens() error {
+	if _, err := os.Stat(n.cfg.API.TokensFile); err == nil {
+		return nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("api.tokens_file: %w", err)
+	}
+	plain, err := api.CreateToken(n.cfg.API.TokensFile, adminToken, api.ScopeAdmin, api.AllRoots())
+	if err != nil {
+		return fmt.Errorf("creating the first token: %w", err)
+	}
+	f, err := os.OpenFile(n.tokenPath(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("saving the first token: %w", err)
+	}
+	if err := f.Chmod(0o600); err == nil { // an old file keeps its mode otherwise
+		_, err = f.WriteString(plain + "\n")
+	}
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("saving the first token: %w", err)
+	}
+	n.log.Info("created an admin token for the HTTP API", "token_file", n.tokenPath(), "hashes_in", n.cfg.API.TokensFile)
+	return nil
+}
