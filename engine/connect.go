@@ -17,6 +17,7 @@ func (g *group) build(c *command, now int64) {
 	l := &lane{index: c.lane.Lane, epoch: c.lane.Epoch, rail: old.rail, credit: old.credit, state: laneAttached,
 		qp: c.qp, sendCap: old.sendCap, recvCap: old.recvCap, depth: old.depth}
 	g.lanes[l.index] = l
+	g.poller.stats.Lanes.Add(1)
 	if l.credit {
 		l.rail.credit = l
 	} else {
