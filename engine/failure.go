@@ -59,6 +59,9 @@ func (g *group) checkDrained(l *lane) {
 	l.state, l.quietSince = laneDrained, 0
 	g.emit(event{kind: eventLaneDrained, lane: LaneRef{l.index, l.epoch}, cause: l.cause, vendor: l.vendorErr,
 		list: g.unsettled(l)})
+	if l.credit {
+		g.creditsLost(l)
+	}
 	g.answer(l)
 }
 
@@ -104,11 +107,10 @@ func (g *group) answer(l *lane) {
 		s := &g.recv[ref.Index]
 		if s.state == recvGranted && sameGeneration(ref.Generation, s.generation) {
 			// Never written as far as anyone will know: free in the next
-			// generation, which the answer tells. A credit that is queued is a
-			// repeat of one that arrived, or the peer could not have written;
-			// sent now it would credit what was never received.
+			// generation, which the answer tells. The peer knows the one before,
+			// or it could not have written.
 			s.generation++
-			s.void = s.owed
+			s.answered = true
 			missing.slots = append(missing.slots, ref)
 		}
 	}

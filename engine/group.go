@@ -103,8 +103,15 @@ type recvSlot struct {
 	generation uint64
 	state      recvState
 	owed       bool // its credit is queued
-	void       bool // the queued credit must not be sent: an answer took its place
-	rail       *groupRail
+	// answered: the peer was told of the current generation by the answer for a
+	// lost lane. No credit may say it again: it could meet the write that the
+	// answer is about, and pass for its receipt.
+	answered bool
+	rail     *groupRail
+	// creditedOn is the lane of the last credit. Its completion proves nothing
+	// (the peer may lose what its adapter took), so the credit counts as lost
+	// with the lane until the peer writes the slot.
+	creditedOn *lane
 }
 
 func (g *group) slotMemory(memory []byte, index uint32) []byte {
@@ -202,10 +209,6 @@ func (g *group) complete(wc *verbs.WC, now int64) {
 		g.slotSent(index)
 	case wrChunk, wrLastChunk:
 		g.chunkSent(index)
-	case wrCredit:
-		if !ok {
-			g.creditLost(index)
-		}
 	}
 	g.checkDrained(l)
 }

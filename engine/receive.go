@@ -65,25 +65,26 @@ func (g *group) slotStored(op *Op) {
 		return // the session ends
 	}
 	s.generation++
-	s.state = recvGranted
+	s.state, s.answered, s.creditedOn = recvGranted, false, nil
 	g.owe(op.index)
 }
 
 // owe queues a slot's credit.
 func (g *group) owe(index uint32) {
-	s := &g.recv[index]
-	s.void = false
-	if !s.owed {
+	if s := &g.recv[index]; !s.owed {
 		s.owed = true
 		g.owed.push(index)
 	}
 }
 
-// creditLost queues a credit again that may not have arrived. If the peer has
-// used it, it has arrived.
-func (g *group) creditLost(index uint32) {
-	if g.recv[index].state == recvGranted {
-		g.owe(index)
+// creditsLost queues the credits again that went out on a lane which is down
+// and may not have arrived: unless the peer has written the slot since. It
+// ignores those that did arrive.
+func (g *group) creditsLost(l *lane) {
+	for i := range g.recv {
+		if s := &g.recv[i]; s.creditedOn == l && s.state == recvGranted && !s.answered {
+			g.owe(uint32(i))
+		}
 	}
 }
 
@@ -94,9 +95,9 @@ func (g *group) postCredits(now int64) int {
 	for g.owed.n > 0 {
 		index := g.owed.peek()
 		s := &g.recv[index]
-		if s.void {
+		if s.answered {
 			g.owed.pop()
-			s.owed, s.void = false, false
+			s.owed = false
 			continue
 		}
 		l := g.creditLane(s.rail)
@@ -104,7 +105,7 @@ func (g *group) postCredits(now int64) int {
 			break
 		}
 		g.owed.pop()
-		s.owed = false
+		s.owed, s.creditedOn = false, l
 		wr, _ := l.stage()
 		wr.WRID = wrID(wrCredit, l, index)
 		wr.Op = verbs.OpSendWithImm
