@@ -35,7 +35,9 @@ func (s *Session) takeGrant(i *sendItem, gr *SegmentGrant) error {
 	if before := g.sent[gr.Seg.Index]; before != nil {
 		// The peer grants an entry again once it has acked it; the completions
 		// and the checksum of the segment before may still be on their way here.
-		if !before.haveAck || before.next != nil || nextGeneration(before.granted) != gr.Seg {
+		// A grant that waited for that may have been taken back meanwhile, with
+		// its item, and the entry granted to another.
+		if !before.haveAck || before.next != nil && s.grantHolds(before.next) {
 			return errors.New("a grant of a segment in use")
 		}
 		before.next = gr
@@ -61,6 +63,13 @@ func (s *Session) takeGrant(i *sendItem, gr *SegmentGrant) error {
 	i.outstanding++
 	s.command(g.poller, command{kind: commandSendSegment, group: g.group, send: seg})
 	return nil
+}
+
+// grantHolds reports whether a grant that waits is for an item still to be
+// sent.
+func (s *Session) grantHolds(gr *SegmentGrant) bool {
+	i := s.sendingItem(gr.Ref)
+	return i != nil && i.phase != sendStopping
 }
 
 // region finds where on a rail a range of the item goes.

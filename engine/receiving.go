@@ -162,15 +162,16 @@ func (s *Session) flushGrants() {
 			return
 		}
 	}
-	for len(s.grants) > 0 {
-		n := min(len(s.grants), MaxBatch)
-		s.send(&SegmentGrants{Grants: append([]SegmentGrant(nil), s.grants[:n]...)})
-		s.grants = s.grants[:copy(s.grants, s.grants[n:])]
-	}
+	// Acks first: a grant may use the entry that an ack has freed.
 	for len(s.segAcks) > 0 {
 		n := min(len(s.segAcks), MaxBatch)
 		s.send(&SegmentAcks{Acks: append([]SegmentAck(nil), s.segAcks[:n]...)})
 		s.segAcks = s.segAcks[:copy(s.segAcks, s.segAcks[n:])]
+	}
+	for len(s.grants) > 0 {
+		n := min(len(s.grants), MaxBatch)
+		s.send(&SegmentGrants{Grants: append([]SegmentGrant(nil), s.grants[:n]...)})
+		s.grants = s.grants[:copy(s.grants, s.grants[n:])]
 	}
 }
 
