@@ -1,0 +1,325 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "mover/api/v1"
+	"mover/job"
+)
+
+const (
+	maxWait     = 60 * time.Second
+	defaultPage = 100
+	maxKeyBytes = 255
+)
+
+func (a *API) owner(t *Token) string { return a.cfg.NodeName + "/" + t.Name }
+
+// submitJob is POST /v1/jobs.
+func (a *API) submitJob(w http.ResponseWriter, r *http.Request, token *Token) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	key, err := idempotencyKey(r)
+	if err != nil {
+		return err
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	spec, err := job.ParseSpec(body)
+	if err != nil {
+		return err
+	}
+	if spec, err = spec.Normalize(a.cfg.NodeName); err != nil {
+		return err
+	}
+	if err := a.mayMove(token, spec); err != nil {
+		return err
+	}
+	s, replay, err := a.cfg.Queue.Submit(r.Context(), spec, a.owner(token), key)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/jobs/"+s.ID.String())
+	if replay {
+		w.Header().Set("Idempotent-Replayed", "true")
+	}
+	return a.show(w, r, http.StatusAccepted, s)
+}
+
+// mayMove is the token's share of who may move what; the nodes check theirs.
+func (a *API) mayMove(t *Token, s job.Spec) error {
+	if s.Owner != "" && s.Owner != a.owner(t) && t.Scope < ScopeAdmin {
+		p := refuse(http.StatusForbidden, v1.CodeOwnerNotAllowed, "owner: only a token of scope admin may name another owner; leave it out")
+		p.field = "owner"
+		return p
+	}
+	for _, side := range []struct {
+		field, list string
+		ok          bool
+	}{
+		{"source", "read", t.MayRead(s.Source.Node, s.Source.Root())},
+		{"destination", "write", t.MayWrite(s.Destination.Node, s.Destination.Root())},
+	} {
+		if !side.ok {
+			p := refuse(http.StatusForbidden, v1.CodeRootNotAllowed,
+				"%s: this token does not list the root under %s; use another root, or a token made with it", side.field, side.list)
+			p.field = side.field
+			return p
+		}
+	}
+	return nil
+}
+
+func idempotencyKey(r *http.Request) (string, error) {
+	keys := r.Header.Values("Idempotency-Key")
+	if len(keys) == 0 {
+		return "", nil
+	}
+	ok := len(keys) == 1 && len(keys[0]) > 0 && len(keys[0]) <= maxKeyBytes
+	if !ok || strings.ContainsFunc(keys[0], func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return "", refuse(http.StatusBadRequest, v1.CodeInvalidRequest,
+			"Idempotency-Key: must be given once, with 1 to %d visible ASCII characters, such as a UUID", maxKeyBytes)
+	}
+	return keys[0], nil
+}
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if ct := r.Header.Get("Content-Type"); ct != "" {
+		if kind, _, err := mime.ParseMediaType(ct); err != nil || kind != "application/json" {
+			return nil, refuse(http.StatusUnsupportedMediaType, v1.CodeMediaType,
+				"the body must be JSON: send the header Content-Type: application/json")
+		}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, job.MaxSpecBytes))
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return nil, refuse(http.StatusRequestEntityTooLarge, v1.CodeTooLarge, "the body is larger than %d bytes", job.MaxSpecBytes)
+	}
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "the body did not arrive whole within %v; send it again", bodyTimeout)
+	}
+	return body, nil
+}
+
+// query returns the parameters of a request, each of which is one of names and
+// given once: a misspelt filter must not select everything.
+func query(r *http.Request, names ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "the query is malformed; escape its values")
+	}
+	for name, values := range q {
+		if !slices.Contains(names, name) {
+			if len(names) == 0 {
+				return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "this takes no query parameters")
+			}
+			return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest,
+				"unknown query parameter; this takes %s", strings.Join(names, ", "))
+		}
+		if len(values) != 1 || values[0] == "" {
+			return nil, parameter(name, "give it once, with a value")
+		}
+	}
+	return q, nil
+}
+
+// parameter is a wrong value; name is one of ours.
+func parameter(name, rule string) *problem {
+	p := refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "%s: %s", name, rule)
+	p.field = name
+	return p
+}
+
+func pathID(r *http.Request) (job.ID, error) {
+	id, err := job.ParseID(r.PathValue("id"))
+	if err != nil {
+		// A name that no job can have is no job's: the same answer.
+		return id, job.ErrNotFound
+	}
+	return id, nil
+}
+
+// getJob is GET /v1/jobs/{id}.
+func (a *API) getJob(w http.ResponseWriter, r *http.Request, _ *Token) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	q, err := query(r, "wait")
+	if err != nil {
+		return err
+	}
+	s, err := a.cfg.Queue.Get(id)
+	if err != nil {
+		return err
+	}
+	if q.Has("wait") {
+		wait, err := job.ParseDuration(q.Get("wait"))
+		if err != nil || time.Duration(wait) > maxWait {
+			return parameter("wait", "must be a duration from 0s to 60s, such as 30s")
+		}
+		since := s.Version
+		if v, ok := versionOf(r.Header.Get("If-None-Match")); ok {
+			since = v
+		}
+		if s, err = a.wait(w, r, s, since, time.Duration(wait)); err != nil {
+			return err
+		}
+	}
+	return a.show(w, r, http.StatusOK, s)
+}
+
+// wait is the long poll: until the job is not as it was, the time is up, the
+// client leaves or the node stops.
+func (a *API) wait(w http.ResponseWriter, r *http.Request, s job.Snapshot, since uint64, d time.Duration) (job.Snapshot, error) {
+	if s.Version != since || s.State.Terminal() || d == 0 {
+		return s, nil
+	}
+	select {
+	case a.waits <- struct{}{}:
+		defer func() { <-a.waits }()
+	default:
+		return s, refuse(http.StatusTooManyRequests, v1.CodeTooManyWaiters,
+			"as many requests wait as may; try again, or poll without wait").retryAfter("1")
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + writeTimeout))
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(a.stopping, cancel)()
+	defer a.cfg.Clock.AfterFunc(d, cancel).Stop()
+	s, err := a.cfg.Queue.Wait(ctx, s.ID, since)
+	if errors.Is(err, context.Canceled) || errors.Is(err, job.ErrClosed) {
+		err = nil // as it is now
+	}
+	return s, err
+}
+
+// etag is the entity tag of a snapshot: its version, by which a wait knows what
+// the client has seen, and a hash, because progress changes without a version.
+func etag(s job.Snapshot, body []byte) string {
+	h := fnv.New64a()
+	h.Write(body)
+	return fmt.Sprintf(`"%d-%016x"`, s.Version, h.Sum64())
+}
+
+// versionOf reads the version out of a tag that etag made.
+func versionOf(tag string) (uint64, bool) {
+	tag, ok := strings.CutPrefix(strings.TrimPrefix(tag, "W/"), `"`)
+	version, _, found := strings.Cut(tag, "-")
+	n, err := strconv.ParseUint(version, 10, 64)
+	return n, ok && found && err == nil
+}
+
+// show writes a job with its tag, or 304 if the client has it.
+func (a *API) show(w http.ResponseWriter, r *http.Request, status int, s job.Snapshot) error {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("marshal job %s: %w", s.ID, err)
+	}
+	tag := etag(s, body)
+	w.Header().Set("ETag", tag)
+	if seen := r.Header.Get("If-None-Match"); r.Method != http.MethodPost && seen != "" &&
+		(seen == "*" || strings.TrimPrefix(seen, "W/") == tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	write(w, status, body)
+	return nil
+}
+
+// cancelJob is POST /v1/jobs/{id}/cancel.
+func (a *API) cancelJob(w http.ResponseWriter, r *http.Request, token *Token) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	if _, err := query(r); err != nil {
+		return err
+	}
+	s, err := a.cfg.Queue.Get(id)
+	if err != nil {
+		return err
+	}
+	if s.Owner != a.owner(token) && token.Scope < ScopeAdmin {
+		return refuse(http.StatusForbidden, v1.CodeOwnerNotAllowed, "only the job's owner, or a token of scope admin, may cancel it")
+	}
+	if s, err = a.cfg.Queue.Cancel(id); err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, s)
+}
+
+// listJobs is GET /v1/jobs.
+func (a *API) listJobs(w http.ResponseWriter, r *http.Request, _ *Token) error {
+	q, err := query(r, "state", "role", "owner", "label", "created_after", "limit", "page_token")
+	if err != nil {
+		return err
+	}
+	f, err := filterOf(q)
+	if err != nil {
+		return err
+	}
+	limit := defaultPage
+	if v := q.Get("limit"); v != "" {
+		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > job.MaxPage {
+			return parameter("limit", fmt.Sprintf("must be a number from 1 to %d", job.MaxPage))
+		}
+	}
+	switch q.Get("role") {
+	case "", "sending":
+		jobs, next, err := a.cfg.Queue.List(f, q.Get("page_token"), limit)
+		if err != nil {
+			return err
+		}
+		return answer(w, http.StatusOK, v1.JobList{Jobs: jobs, NextPageToken: next})
+	case "receiving":
+		list := v1.ReceivingList{Jobs: []job.Inbound{}}
+		if a.cfg.Receiving != nil {
+			if list.Jobs, list.NextPageToken, err = a.cfg.Receiving.List(f, q.Get("page_token"), limit); err != nil {
+				return err
+			}
+		}
+		return answer(w, http.StatusOK, list)
+	}
+	return parameter("role", "must be sending (the default) or receiving")
+}
+
+func filterOf(q url.Values) (f job.Filter, err error) {
+	f.Owner = q.Get("owner")
+	if v := q.Get("state"); v != "" {
+		for name := range strings.SplitSeq(v, ",") {
+			s := job.State(name)
+			if !s.Valid() || len(f.States) >= len(job.States()) {
+				return f, parameter("state", fmt.Sprintf("must be one or more of %v, with commas between", job.States()))
+			}
+			f.States = append(f.States, s)
+		}
+	}
+	if v := q.Get("label"); v != "" {
+		var ok bool
+		if f.LabelKey, f.LabelValue, ok = strings.Cut(v, "="); !ok || f.LabelKey == "" {
+			return f, parameter("label", "must be key=value")
+		}
+	}
+	if v := q.Get("created_after"); v != "" {
+		if f.CreatedAfter, err = time.Parse(time.RFC3339Nano, v); err != nil {
+			return f, parameter("created_after", "must be a time such as 2026-03-01T12:00:00Z")
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,48 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	v1 "mover/api/v1"
+)
+
+// show makes a handler of one of NodeInfo's methods.
+func show[T any](get func(context.Context) (T, error)) handler {
+	return func(w http.ResponseWriter, r *http.Request, _ *Token) error {
+		if _, err := query(r); err != nil {
+			return err
+		}
+		v, err := get(r.Context())
+		if err != nil {
+			return err
+		}
+		return answer(w, http.StatusOK, v)
+	}
+}
+
+func (a *API) version(w http.ResponseWriter, r *http.Request, _ *Token) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, a.cfg.Info.Version())
+}
+
+// healthz is GET /healthz: the process answers. It tells nothing else.
+func (a *API) healthz(w http.ResponseWriter, _ *http.Request, _ *Token) error {
+	return answer(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// readyz is GET /readyz: the node takes jobs. Why not is in the log alone,
+// since who asks has no token.
+func (a *API) readyz(w http.ResponseWriter, r *http.Request, _ *Token) error {
+	err := a.stopping.Err()
+	if err == nil {
+		err = a.cfg.Info.Ready(r.Context())
+	}
+	if err != nil {
+		a.cfg.Logger.Warn("not ready", "err", err)
+		return refuse(http.StatusServiceUnavailable, v1.CodeNotReady, "the node does not take jobs now; its log says why").retryAfter("5")
+	}
+	return answer(w, http.StatusOK, map[string]string{"status": "ready"})
+}

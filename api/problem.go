@@ -1,0 +1,121 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	v1 "mover/api/v1"
+	"mover/job"
+)
+
+// problem is an error that a client sees. Its detail never has anything of the
+// request in it.
+type problem struct {
+	status int
+	code   string
+	detail string
+	field  string
+	header map[string]string
+}
+
+func (p *problem) Error() string { return p.code + ": " + p.detail }
+
+func refuse(status int, code, format string, args ...any) *problem {
+	return &problem{status: status, code: code, detail: fmt.Sprintf(format, args...)}
+}
+
+func unauthenticated(kind, detail string) *problem {
+	challenge := `Bearer realm="mover"`
+	if kind != "" {
+		challenge += `, error="` + kind + `"` // RFC 6750 section 3.1
+	}
+	return &problem{status: http.StatusUnauthorized, code: v1.CodeUnauthenticated, detail: detail,
+		header: map[string]string{"WWW-Authenticate": challenge}}
+}
+
+func internal() *problem {
+	return refuse(http.StatusInternalServerError, v1.CodeInternal,
+		"a defect of this program; the node's log has the details under the request_id")
+}
+
+func (p *problem) retryAfter(seconds string) *problem {
+	p.header = map[string]string{"Retry-After": seconds}
+	return p
+}
+
+// problemOf translates the errors of package job.
+func problemOf(err error) (p *problem, known bool) {
+	var field *job.FieldError
+	var transition *job.TransitionError
+	switch {
+	case errors.As(err, &p):
+		return p, true
+	case errors.As(err, &field):
+		p = refuse(http.StatusBadRequest, v1.CodeInvalidJob, "%s", field.Error())
+		if field.Unsupported {
+			p.code = v1.CodeUnsupported
+		}
+		p.field = field.Field
+		return p, true
+	case errors.As(err, &transition):
+		return refuse(http.StatusConflict, v1.CodeWrongState, "%s", transition.Error()), true
+	case errors.Is(err, job.ErrNotFound):
+		return refuse(http.StatusNotFound, v1.CodeNotFound, "%s", job.ErrNotFound.Error()), true
+	case errors.Is(err, job.ErrKeyConflict):
+		return refuse(http.StatusUnprocessableEntity, v1.CodeKeyReused, "%s", job.ErrKeyConflict.Error()), true
+	case errors.Is(err, job.ErrPageToken):
+		return refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "page_token: %s", job.ErrPageToken.Error()), true
+	case errors.Is(err, job.ErrQueueFull):
+		return refuse(http.StatusServiceUnavailable, v1.CodeQueueFull, "%s", job.ErrQueueFull.Error()).retryAfter("5"), true
+	case errors.Is(err, job.ErrClosed):
+		return refuse(http.StatusServiceUnavailable, v1.CodeStopping, "%s", job.ErrClosed.Error()).retryAfter("5"), true
+	}
+	return internal(), false
+}
+
+// fail answers with the problem that err is.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p, known := problemOf(err)
+	rec, ok := w.(*recorder)
+	if !ok {
+		rec = &recorder{ResponseWriter: w}
+	}
+	if !known && r.Context().Err() == nil {
+		a.cfg.Logger.Error("a request failed", "request_id", rec.id, "err", err)
+	}
+	rec.fail(p)
+}
+
+func (w *recorder) fail(p *problem) {
+	if w.status != 0 {
+		return // the answer has begun
+	}
+	for k, v := range p.header {
+		w.Header().Set(k, v)
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.status)
+	// A client that is gone cannot be told.
+	_ = json.NewEncoder(w).Encode(v1.Problem{
+		Type: "about:blank", Title: http.StatusText(p.status), Status: p.status,
+		Code: p.code, Detail: p.detail, Field: p.field, RequestID: w.id,
+	})
+}
+
+// answer writes v as JSON.
+func answer(w http.ResponseWriter, status int, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("marshal the answer: %w", err)
+	}
+	write(w, status, data)
+	return nil
+}
+
+func write(w http.ResponseWriter, status int, data []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n')) // a client that is gone cannot be told
+}
