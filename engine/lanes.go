@@ -292,6 +292,7 @@ func (s *Session) checkUp() {
 		}
 	}
 	s.phase = phaseUp
+	s.offerQueued()
 	if s.cfg.Up != nil {
 		s.cfg.Up()
 	}

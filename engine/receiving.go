@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"mover/reason"
 	"mover/verbs"
@@ -49,7 +50,7 @@ func (s *Session) handleOffer(m *ItemOffer) error {
 	switch {
 	case s.plan == nil:
 		return errors.New("an offer before the session was opened")
-	case m.Ref.Item < s.nextOffer:
+	case m.Ref.Item < s.nextOffer || m.Ref.Item == math.MaxUint64:
 		return errors.New("an offer with the number of an earlier one")
 	case m.Kind != Staged && m.Kind != Direct || m.Bytes < 0 || len(m.Meta) > MaxMetaBytes:
 		return errors.New("an invalid offer")
@@ -71,18 +72,37 @@ func (s *Session) opened(r *result) {
 		return
 	}
 	i.target = r.target
+	if r.err == nil && !r.done && !i.fits() {
+		r.err = reason.New(reason.Internal, "the destination made no room for the item's %d bytes", i.offer.Bytes)
+	}
 	switch {
 	case i.why != nil: // it ended meanwhile
 		i.phase = recvEnding
 	case r.err != nil:
 		s.send(&ItemAnswer{Ref: i.ref, Code: r.err.Code.Wire(), Detail: clip(r.err.Detail)})
-		s.forget(i)
+		if i.target == nil {
+			s.forget(i)
+			return
+		}
+		i.phase = recvReceiving // as far as there is something to discard
+		s.endReceiving(i, r.err)
 	case r.done:
 		s.send(&ItemDone{Ref: i.ref, Meta: r.meta})
 		s.forget(i)
 	default:
 		s.accept(i)
 	}
+}
+
+// fits checks what the Receiver made.
+func (i *recvItem) fits() bool {
+	switch {
+	case i.target == nil:
+		return false
+	case i.offer.Kind == Direct:
+		return i.offer.Bytes <= int64(len(i.target.Memory))
+	}
+	return i.target.Sink != nil
 }
 
 // accept lets the bytes come.

@@ -14,7 +14,8 @@ import (
 type sendPhase uint8
 
 const (
-	sendOffered   sendPhase = 1 + iota // the peer decides
+	sendQueued    sendPhase = 1 + iota // until the session is up
+	sendOffered                        // the peer decides
 	sendMoving                         // bytes move
 	sendVerifying                      // every byte is acked; is the source what it was?
 	sendCommitted                      // the peer publishes
@@ -71,18 +72,41 @@ func (s *Session) startSending(item *Item) {
 		item.Done(ItemResult{Err: s.itemError()})
 		return
 	}
-	i := &sendItem{item: item, phase: sendOffered, progressAt: s.now, offered: true,
-		ref: ItemRef{Item: s.nextItem, Attempt: item.Attempt}}
-	s.nextItem++
+	i := &sendItem{item: item, phase: sendQueued, progressAt: s.now}
 	s.sending = append(s.sending, i)
+	if item.Bytes < 0 || item.Kind == Direct && item.Bytes > int64(len(item.Memory)) {
+		i.stop(reason.New(reason.Internal, "an item of %d bytes in %d bytes of memory", item.Bytes, len(item.Memory)))
+		return
+	}
+	if s.phase == phaseUp {
+		s.offer(i)
+	}
+}
+
+// offerQueued offers what was given to the session before it was up: earlier
+// an offer, on the other stream, could overtake the session's set-up, and the
+// devices to register memory on are not known.
+func (s *Session) offerQueued() {
+	for _, i := range s.sending {
+		if i.phase == sendQueued {
+			s.offer(i)
+		}
+	}
+}
+
+func (s *Session) offer(i *sendItem) {
+	item := i.item
+	i.ref = ItemRef{Item: s.nextItem, Attempt: item.Attempt}
+	s.nextItem++
+	i.progressAt = s.now
 	if item.Kind == Direct {
 		var err error
 		if i.local, err = s.register(item.Memory, 0); err != nil {
-			i.offered = false
 			i.stop(asReason(err, reason.TransportError))
 			return
 		}
 	}
+	i.phase, i.offered = sendOffered, true
 	s.send(&ItemOffer{Ref: i.ref, Kind: item.Kind, Bytes: item.Bytes, Verify: item.Verify, Meta: item.Meta})
 }
 
@@ -105,7 +129,7 @@ func (i *sendItem) stop(why *reason.Error) {
 
 func (s *Session) sendingItem(ref ItemRef) *sendItem {
 	for _, i := range s.sending {
-		if i.ref == ref {
+		if i.ref == ref && i.offered {
 			return i
 		}
 	}
@@ -351,7 +375,7 @@ func (s *Session) commit(i *sendItem) {
 func (s *Session) handleDone(m *ItemDone) error {
 	for at, i := range s.sending {
 		switch {
-		case i.ref != m.Ref:
+		case i.ref != m.Ref || !i.offered:
 			continue
 		case m.Code != 0:
 			i.stop(fromPeer(m.Code, m.Detail))
@@ -373,6 +397,8 @@ func (s *Session) tickItems() int64 {
 	for _, i := range s.sending {
 		limit := i.progressAt + s.cfg.StallAfter
 		switch i.phase {
+		case sendQueued:
+			continue // bounded by the session's set-up
 		case sendCommitted:
 			limit += i.item.Bytes / publishBytesPerSecond * 1e9
 		case sendStopping:
