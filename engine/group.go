@@ -45,11 +45,18 @@ type group struct {
 	owed       fifo // slots whose credit is to be sent
 	table      [segmentTable]segmentEntry
 
-	ops     int // with workers
+	ops int // with workers, or about to be
+	// unsubmitted ops found their queue full. Room is reserved, but a worker
+	// that was interrupted in the middle of a Pop holds its place (see
+	// ring.MPMC.TryPush) while others go round the whole queue.
+	unsubmitted []*Op
+	// early are completions that came before the command that explains them.
+	early   []verbs.WC
 	backlog []event
 	closing bool
 	closed  bool
 	closeBy int64
+	gaveUp  bool // closeBy has passed
 }
 
 // groupConfig are the numbers that both sides agreed on, and the times.
@@ -161,11 +168,22 @@ func (g *group) obey(c *command, now int64) {
 
 // poll drains the CQs and posts the receives that were consumed.
 func (g *group) poll(now int64) int {
-	n := 0
+	n := len(g.early)
+	for len(g.early) > 0 {
+		if g.tooEarly(&g.early[0]) {
+			return n
+		}
+		g.complete(&g.early[0], now)
+		g.early = g.early[1:]
+	}
 	for _, cq := range g.cqs {
 		wcs := g.poller.wcs[:]
 		k, err := cq.Poll(wcs)
 		for i := range wcs[:k] {
+			if len(g.early) > 0 || g.tooEarly(&wcs[i]) {
+				g.early = append(g.early, wcs[i]) // their order stays
+				continue
+			}
 			g.complete(&wcs[i], now)
 		}
 		if err != nil && !g.closing {
@@ -225,7 +243,7 @@ func (g *group) received(l *lane, wc *verbs.WC, now int64) {
 	case kind == immSlot && !l.credit:
 		g.slotReceived(l, index, generation, wc.ByteLen)
 	case kind == immSegment && !l.credit:
-		g.segmentReceived(l, index, generation, wc.ByteLen, now)
+		g.segmentReceived(l, index, generation, wc.ByteLen)
 	case kind == immCredit && l.credit:
 		g.credited(index, generation)
 	default:
@@ -255,9 +273,17 @@ func (g *group) finished(op *Op) {
 // submit hands an op to the workers; room for it was reserved.
 func (g *group) submit(op *Op) {
 	g.ops++
-	if !g.poller.work.push(op) {
-		panic("engine: more ops submitted than were reserved")
+	if len(g.unsubmitted) > 0 || !g.poller.work.push(op) {
+		g.unsubmitted = append(g.unsubmitted, op)
 	}
+}
+
+func (g *group) resubmit() int {
+	n := len(g.unsubmitted)
+	for len(g.unsubmitted) > 0 && g.poller.work.push(g.unsubmitted[0]) {
+		g.unsubmitted = g.unsubmitted[1:]
+	}
+	return n
 }
 
 // overdue handles deadlines and the end.
@@ -286,15 +312,19 @@ func (g *group) overdue(now int64) int {
 			}
 		}
 	}
-	if g.closing && !g.closed && g.ops == 0 && (busy == 0 || now >= g.closeBy) {
-		g.closed = true
+	if g.closing && !g.closed {
+		g.gaveUp = now >= g.closeBy
+		g.closed = g.ops == 0 && (busy == 0 || g.gaveUp)
 	}
 	return n
 }
 
 func (g *group) deadline() int64 {
 	at := int64(math.MaxInt64)
-	if g.closing {
+	if len(g.backlog) > 0 || len(g.unsubmitted) > 0 || len(g.early) > 0 || g.closed {
+		return 0 // something waits for a queue that nobody announces room in
+	}
+	if g.closing && !g.gaveUp { // then it waits for workers, who wake the poller
 		at = g.closeBy
 	}
 	for _, l := range g.lanes {

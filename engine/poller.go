@@ -70,6 +70,7 @@ func (p *Poller) Step(now int64) int {
 	}
 	n += p.collect()
 	for _, g := range p.groups {
+		n += g.resubmit()
 		n += g.load()
 		n += g.post(now)
 		n += g.postCredits(now)
@@ -156,9 +157,11 @@ func (p *Poller) collect() int {
 
 func (p *Poller) dropClosed() {
 	for i := 0; i < len(p.groups); {
-		if g := p.groups[i]; g.closed {
+		// The last event goes out before the group is forgotten, behind those
+		// that wait: nobody would send it later.
+		if g := p.groups[i]; g.closed && len(g.backlog) == 0 &&
+			g.session.event(event{kind: eventGroupClosed, group: g.id}) {
 			p.groups = append(p.groups[:i], p.groups[i+1:]...)
-			g.emit(event{kind: eventGroupClosed, group: g.id})
 			continue
 		}
 		i++

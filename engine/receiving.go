@@ -174,14 +174,8 @@ func (s *Session) grantSegment(g *sessionGroup, i *recvItem) {
 	i.next += bytes
 }
 
-// flushGrants sends what was gathered. While commands wait for a poller,
-// grants wait too: a grant that overtook its command would be refused.
+// flushGrants sends what was gathered.
 func (s *Session) flushGrants() {
-	if len(s.keep) > 0 {
-		if s.flushCommands(); len(s.keep) > 0 {
-			return
-		}
-	}
 	// Acks first: a grant may use the entry that an ack has freed.
 	for len(s.segAcks) > 0 {
 		n := min(len(s.segAcks), MaxBatch)

@@ -164,19 +164,27 @@ func (g *group) segmentOver(s *segment) {
 	g.emit(event{kind: eventSegmentBack, seg: SlotRef{s.index, s.generation}})
 }
 
+// tooEarly reports the arrival of a segment whose grant is still among the
+// commands: the grant was queued before the peer heard of it, but the peer may
+// be faster than this round. Another session's unfinished push can keep the
+// command out of sight for longer than that.
+func (g *group) tooEarly(wc *verbs.WC) bool {
+	if kind, _, _ := splitWRID(wc.WRID); kind != wrRecv || wc.Status != verbs.WCSuccess || g.poller.commands.Len() == 0 {
+		return false
+	}
+	kind, generation, index := splitImmediate(wc.Imm)
+	return kind == immSegment && index < segmentTable &&
+		(!g.table[index].granted || g.table[index].generation != generation)
+}
+
 // segmentReceived hands an arrived segment to a worker. byte_len is of the
 // last chunk alone; the checksum covers the rest.
-func (g *group) segmentReceived(l *lane, index, generation, bytes uint32, now int64) {
+func (g *group) segmentReceived(l *lane, index, generation, bytes uint32) {
 	if index >= segmentTable {
 		g.violation("a write to a segment that does not exist", nil)
 		return
 	}
 	e := &g.table[index]
-	if !e.granted || e.generation != generation {
-		// The peer may be faster than this round: the grant's command was
-		// queued before the grant was sent.
-		g.poller.obey(now)
-	}
 	switch last := len(e.memory) % g.cfg.payloadBytes; {
 	case !e.granted || e.generation != generation:
 		g.violation("a write to a segment that was not granted", nil)

@@ -336,20 +336,21 @@ func (s *Session) verifySource(i *sendItem) {
 // group has reserved room for maxAux of them.
 func (s *Session) submitAux(op *Op) {
 	op.item.aux++
-	if s.auxOut < maxAux && s.groups[0].poller.work.push(op) {
-		s.auxOut++
-		return
-	}
 	s.auxWaiting = append(s.auxWaiting, op)
+	s.flushAux()
+}
+
+func (s *Session) flushAux() {
+	for len(s.auxWaiting) > 0 && s.auxOut < maxAux && s.groups[0].poller.work.push(s.auxWaiting[0]) {
+		s.auxWaiting = s.auxWaiting[1:]
+		s.auxOut++
+	}
 }
 
 func (s *Session) auxDone(i *sendItem) {
 	i.aux--
 	s.auxOut--
-	if len(s.auxWaiting) > 0 && s.groups[0].poller.work.push(s.auxWaiting[0]) {
-		s.auxWaiting = s.auxWaiting[1:]
-		s.auxOut++
-	}
+	s.flushAux()
 }
 
 func (s *Session) sourceVerified(r *result) {

@@ -76,6 +76,7 @@ type Session struct {
 	lanes   []*sessionLane
 	built   []LaneEnd // to be told to the peer
 	readied []LaneRef
+	unsent  []Message // until the commands in keep have gone
 	keep    []command // for pollers whose queue was full, with their poller
 	keepTo  []*Poller
 
@@ -238,7 +239,9 @@ func (s *Session) Run(now int64) (next int64) {
 	s.settleReceiving()
 	s.settleSending()
 	s.flushGrants()
+	s.flushAux()
 	s.flushCommands()
+	s.flushUnsent()
 	return s.tick()
 }
 
@@ -262,7 +265,7 @@ func (s *Session) tick() int64 {
 	}
 	next := min(s.lastPing+c.PingEvery, s.lastHeard+c.DeadAfter+1)
 	next = min(next, s.tickLanes(), s.tickItems())
-	if len(s.keep) > 0 {
+	if len(s.keep) > 0 || s.auxOut < maxAux && len(s.auxWaiting) > 0 {
 		next = min(next, s.now+1e6)
 	}
 	return next
@@ -281,9 +284,31 @@ func (s *Session) send(m Message) {
 	if s.saidBye {
 		return
 	}
+	// The peer may act on a message at once: what pollers have to know before
+	// goes to them first.
+	if len(s.unsent) > 0 || !s.flushCommands() {
+		s.unsent = append(s.unsent, m)
+		return
+	}
+	s.sendNow(m)
+}
+
+func (s *Session) sendNow(m Message) {
 	if err := s.cfg.Control.Send(m); err != nil {
 		s.saidBye = true
 		s.end(asReason(err, reason.PeerUnreachable))
+	}
+}
+
+// flushUnsent sends what waited for commands.
+func (s *Session) flushUnsent() {
+	for len(s.unsent) > 0 && s.flushCommands() && !s.saidBye {
+		m := s.unsent[0]
+		s.unsent = s.unsent[1:]
+		s.sendNow(m)
+	}
+	if s.saidBye {
+		s.unsent = nil
 	}
 }
 
@@ -360,13 +385,16 @@ func (s *Session) command(p *Poller, c command) {
 	s.keep, s.keepTo = append(s.keep, c), append(s.keepTo, p)
 }
 
-func (s *Session) flushCommands() {
+// flushCommands reports whether no command is left waiting.
+func (s *Session) flushCommands() bool {
 	for len(s.keep) > 0 && s.keepTo[0].command(s.keep[0]) {
 		s.keep, s.keepTo = s.keep[1:], s.keepTo[1:]
 	}
-	if len(s.keep) == 0 {
-		s.keep, s.keepTo = nil, nil
+	if len(s.keep) > 0 {
+		return false
 	}
+	s.keep, s.keepTo = nil, nil
+	return true
 }
 
 // event takes an event from a poller; false when the queue is full.
