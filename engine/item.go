@@ -110,4 +110,7 @@ type chunk struct {
 	crc atomic.Uint32
 	// failed is a read error, set by the same worker.
 	failed *reason.Error
+	// posted is set by the poller before the peer can know of the chunk: an ack
+	// of anything else is a lie that would end the item under its reader.
+	posted atomic.Bool
 }

@@ -117,6 +117,7 @@ func (g *group) postSlot(now int64) bool {
 	r := &g.remote[remote]
 	r.local = int32(index)
 	s.remote, s.lane = int32(remote), l
+	s.chunk.posted.Store(true)
 	l.window++
 	l.rail.inFlight += int64(s.bytes)
 

@@ -172,11 +172,15 @@ func fromPeer(code uint16, detail string) *reason.Error {
 	return &reason.Error{Code: c, Detail: clip(detail)}
 }
 
-// fill hands chunks to the groups that can send, in fair turns among items.
+// fill hands chunks to the groups that can send, in fair turns among items and
+// groups.
 func (s *Session) fill() {
-	for _, g := range s.groups {
-		pushed := false
-		for g.upLanes > 0 && g.push.Free() > 0 {
+	for more := true; more; {
+		more = false
+		for _, g := range s.groups {
+			if g.upLanes == 0 || g.push.Free() == 0 {
+				continue
+			}
 			c := s.nextChunk()
 			if c == nil {
 				break
@@ -184,10 +188,11 @@ func (s *Session) fill() {
 			s.inFlight[chunkKey{c.item.ref.Item, c.offset}] = c
 			c.item.outstanding++
 			g.push.Stage(c)
-			pushed = true
+			more = true
 		}
-		if pushed {
-			g.push.Publish()
+	}
+	for _, g := range s.groups {
+		if g.push.Publish() > 0 {
 			g.poller.waker.Wake()
 		}
 	}
@@ -239,7 +244,7 @@ func (s *Session) handleRecordAcks(m *RecordAcks) error {
 		a := &m.Acks[k]
 		key := chunkKey{a.Ref.Item, a.Offset}
 		c := s.inFlight[key]
-		if c == nil || c.item.ref != a.Ref || c.bytes != a.Bytes {
+		if c == nil || !c.posted.Load() || c.item.ref != a.Ref || c.bytes != a.Bytes {
 			return fmt.Errorf("an ack for a record that is not in flight: item %d offset %d", a.Ref.Item, a.Offset)
 		}
 		delete(s.inFlight, key)
