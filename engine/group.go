@@ -38,6 +38,9 @@ type group struct {
 	// Sending segments.
 	queued  fifo // indexes of sending, to be posted
 	sending [segmentTable]*segment
+	// kept is the lane that slots leave alone so that a queued segment, which
+	// needs much of a window at once, finds room some time.
+	kept *lane
 
 	// Receiving.
 	recvMemory []byte

@@ -96,7 +96,7 @@ func (g *group) postSegment(now int64) bool {
 		g.segmentOver(s)
 		return true
 	}
-	l := g.lane(s.wrs, int64(len(s.memory)))
+	l := g.lane(s.wrs, int64(len(s.memory)), false)
 	if l == nil {
 		return false
 	}

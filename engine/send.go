@@ -52,13 +52,20 @@ func (g *group) post(now int64) int {
 		return g.giveLoadedBack() + g.dropStopped()
 	}
 	n := 0
+	if g.queued.n == 0 {
+		g.kept = nil
+	}
 	for more := true; more; {
 		more = false
 		if g.loaded.n > 0 && len(g.freeRemote) > 0 && g.postSlot(now) {
 			n, more = n+1, true
 		}
-		if g.queued.n > 0 && g.postSegment(now) {
-			n, more = n+1, true
+		if g.queued.n > 0 {
+			if g.postSegment(now) {
+				n, more, g.kept = n+1, true, nil
+			} else {
+				g.keep()
+			}
 		}
 	}
 	if n > 0 {
@@ -82,7 +89,7 @@ func (g *group) giveLoadedBack() int {
 // lane finds a data lane with room for a message of WRs work requests and the
 // given bytes, taking turns: a lane or rail that is slow stays full and so is
 // given less.
-func (g *group) lane(wrs int, bytes int64) *lane {
+func (g *group) lane(wrs int, bytes int64, forSlot bool) *lane {
 	for range g.data {
 		l := g.data[g.next]
 		if g.next++; g.next == len(g.data) {
@@ -90,6 +97,9 @@ func (g *group) lane(wrs int, bytes int64) *lane {
 		}
 		if l.state != laneUp || l.window+wrs > l.depth || l.room() < wrs {
 			continue
+		}
+		if forSlot && g.kept != nil && (l == g.kept || l.rail == g.kept.rail && g.kept.window == 0) {
+			continue // with an empty window it is the rail that has no room
 		}
 		if r := l.rail; r.inFlight > 0 && r.inFlight+bytes > r.limit {
 			continue
@@ -99,6 +109,20 @@ func (g *group) lane(wrs int, bytes int64) *lane {
 	return nil
 }
 
+// keep chooses the lane for the first queued segment: the one that will be
+// empty first.
+func (g *group) keep() {
+	if g.kept != nil && g.kept.state == laneUp {
+		return
+	}
+	g.kept = nil
+	for _, l := range g.data {
+		if l.state == laneUp && (g.kept == nil || l.window < g.kept.window) {
+			g.kept = l
+		}
+	}
+}
+
 func (g *group) postSlot(now int64) bool {
 	index := g.loaded.peek()
 	s := &g.local[index]
@@ -106,7 +130,7 @@ func (g *group) postSlot(now int64) bool {
 		g.giveChunkBack(g.loaded.pop())
 		return true
 	}
-	l := g.lane(1, int64(s.bytes))
+	l := g.lane(1, int64(s.bytes), true)
 	if l == nil {
 		return false
 	}

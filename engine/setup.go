@@ -49,6 +49,11 @@ const inFlightMillis = 5
 // minSlots is the least a lane group gets per direction.
 const minSlots = 8
 
+// maxGroupSlots bounds them: a credit lane's queues hold two WRs a slot, and
+// devices have at most 16384 a queue. It covers 5 ms of 100 Gbit/s with slots
+// of 16 KiB.
+const maxGroupSlots = 4096
+
 func (s *Session) handleOpen(peer *Open) error {
 	if s.plan != nil {
 		return errors.New("a second Open")
@@ -134,7 +139,7 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 	}
 	stride := s.plan.payloadBytes + MaxTrailerBytes
 	share := s.cfg.ShareBytes / sharers / (2 << 20) * (2 << 20)
-	slots := min(int(share)/stride, MaxSlots)
+	slots := min(int(share)/stride, maxGroupSlots)
 	if slots < minSlots {
 		return reason.New(reason.PeerRefused, "a share of %d bytes holds %d slots of %d, a lane group needs %d: raise memory.session_share or lower session.slot_payload",
 			share, slots, stride, minSlots)
@@ -285,7 +290,7 @@ func (s *Session) handleGroupOpen(m *GroupOpen) error {
 	switch {
 	case g.attached:
 		return errors.New("a second GroupOpen")
-	case m.Slots < 1 || m.Slots > uint32(min(MaxSlots, 1<<16)):
+	case m.Slots < 1 || m.Slots > maxGroupSlots:
 		return fmt.Errorf("GroupOpen with %d slots", m.Slots)
 	case int(m.StrideBytes) != g.cfg.strideBytes:
 		return fmt.Errorf("GroupOpen with slots of %d bytes, agreed were %d", m.StrideBytes, g.cfg.strideBytes)
