@@ -50,14 +50,16 @@ func noLostWakeup(t TB, h Harness) {
 
 // pingPong answers every message with one; the side that serves begins.
 func (s *side) pingPong(serve bool) string {
-	got := 0
+	got, posted, slots := 0, 0, s.qp.Cap().MaxSendWR
 	for turn := range pings {
 		if serve || turn > 0 {
 			if _, err := s.qp.PostSend([]verbs.SendWR{s.send(0, 64)}); err != nil {
 				return "post: " + err.Error()
 			}
+			posted++
 		}
-		if msg := s.park(func() bool { return len(s.rcvd) > got }); msg != "" {
+		// The answer may come long before the completion of the question.
+		if msg := s.park(func() bool { return len(s.rcvd) > got && posted-len(s.sent) < slots }); msg != "" {
 			return msg
 		}
 		got++
@@ -130,6 +132,7 @@ func (l *link) pingPongStepped() {
 		}
 	}
 	l.a.post(l.a.send(0, 64))
+	posted := map[*side]int{l.a: 1}
 	answered := map[*side]int{}
 	for answered[l.b] < pings {
 		woken := false
@@ -137,9 +140,11 @@ func (l *link) pingPongStepped() {
 			must(t, s.channel.Drain(), "drain")
 			must(t, s.scq.ReqNotify(false), "arm")
 			s.poll()
-			for len(s.rcvd) > answered[s] {
+			// The answer may come long before the completion of the question.
+			for len(s.rcvd) > answered[s] && posted[s]-len(s.sent) < s.qp.Cap().MaxSendWR {
 				woken = true
 				answered[s]++
+				posted[s]++
 				s.recv(0, 64)
 				s.post(s.send(0, 64))
 			}

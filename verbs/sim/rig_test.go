@@ -29,7 +29,7 @@ type end struct {
 	err error
 }
 
-const rigBytes = 1 << 20
+const rigBytes = 320 << 10
 
 func newRig(t *testing.T, seed uint64, opt sim.Options, qps int) *rig {
 	t.Helper()
