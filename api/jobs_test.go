@@ -256,7 +256,7 @@ func TestListJobs(t *testing.T) {
 		}
 		return l
 	}
-	after := url.QueryEscape(jobtestStart(f).Format(time.RFC3339Nano))
+	after := url.QueryEscape(f.clock.Now().Add(-time.Second).Format(time.RFC3339Nano))
 	for q, want := range map[string]int{
 		"": 3, "state=queued": 2, "state=queued,preparing": 3, "state=failed": 0, "owner=a/other": 1, "owner=nobody": 0,
 		"label=team%3Dml+ops": 1, "label=team%3D": 0, "created_after=" + after: 2, "role=sending": 3, "limit=500": 3,
@@ -276,8 +276,6 @@ func TestListJobs(t *testing.T) {
 		f.problem(f.do("GET", "/v1/jobs?"+q, "read", ""), http.StatusBadRequest, v1.CodeInvalidRequest)
 	}
 }
-
-func jobtestStart(f *fixture) time.Time { return f.clock.Now().Add(-time.Second) }
 
 func TestListReceiving(t *testing.T) {
 	f := newFixture(t, nil)

@@ -14,8 +14,9 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) Stopper
 }
 
-// Stopper ends a timer. Stop reports whether it prevented the call.
-type Stopper interface{ Stop() bool }
+// Stopper ends a timer. Stop reports whether it prevented the call. It is an
+// alias so that a Clock can be written without importing this package.
+type Stopper = interface{ Stop() bool }
 
 // SystemClock is the machine's clock.
 type SystemClock struct{}

@@ -5,11 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"mover/job/jobtest"
 	"mover/reason"
 )
 
 func TestReceiving(t *testing.T) {
-	clock := newHandClock()
+	clock := jobtest.NewClock()
 	r := NewReceiving(clock, 3, 2)
 	begin := func(attempt uint32) *Inflow {
 		t.Helper()

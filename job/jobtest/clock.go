@@ -10,8 +10,6 @@ package jobtest
 import (
 	"sync"
 	"time"
-
-	"mover/job"
 )
 
 // Clock is a job.Clock moved by Advance. Safe for concurrent use.
@@ -42,7 +40,7 @@ func (c *Clock) Now() time.Time {
 }
 
 // AfterFunc implements job.Clock; f runs inside Advance, even for d <= 0.
-func (c *Clock) AfterFunc(d time.Duration, f func()) job.Stopper {
+func (c *Clock) AfterFunc(d time.Duration, f func()) interface{ Stop() bool } {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seq++
