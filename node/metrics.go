@@ -47,8 +47,6 @@ var (
 	descArena    = desc("arena_bytes", "Registered memory of this node.")
 	descDevice   = desc("device_info", "Devices in use; fallback is 1 when software verbs stand in for hardware.", "device", "provider", "fallback")
 	descSessions = desc("sessions", "Sessions with peers that are up.")
-	descReceive  = desc("receiving_items", "Items being received.")
-	descInBytes  = desc("receiving_bytes_total", "Bytes of items received and written.")
 )
 
 // Describe implements prometheus.Collector.
@@ -78,8 +76,6 @@ func (c *pathCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descArena, float64(n.path.ArenaBytes()))
 	gauge(descSessions, float64(len(n.control.Sessions())))
-	gauge(descReceive, float64(n.receiving.Live()))
-	ch <- prometheus.MustNewConstMetric(descInBytes, prometheus.CounterValue, float64(n.receiving.Received()))
 	s := n.path.Selection()
 	for _, d := range s.Used() {
 		gauge(descDevice, 1, d.Name, d.Provider, strconv.FormatBool(s.Fallback))

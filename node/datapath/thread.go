@@ -29,6 +29,7 @@ type thread struct {
 	after   time.Duration // adaptive: idle for so long before parking
 	fds     []unix.PollFd
 
+	started  bool
 	stopping atomic.Bool
 	stopped  chan struct{}
 	stats    ThreadStats
@@ -53,6 +54,7 @@ func (t *thread) cpu() string {
 // start runs the loop on a thread of its own; it returns once the thread is
 // pinned.
 func (t *thread) start() error {
+	t.started = true
 	pinned := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread dies with the loop
@@ -72,9 +74,11 @@ func (t *thread) start() error {
 }
 
 func (t *thread) stop() {
-	if !t.stopping.Swap(true) {
-		t.parker.Wake()
+	if !t.started {
+		return
 	}
+	t.stopping.Store(true)
+	t.parker.Wake()
 	<-t.stopped
 }
 
