@@ -129,12 +129,13 @@ func (s *Session) segmentSummed(r *result) {
 		seg.haveSum, seg.sum = true, r.crc
 		s.compareSegment(g, seg)
 	case r.crc != seg.sum:
+		seg.resumming = false
 		seg.item.stop(reason.New(reason.SourceChanged, "the source memory changed while it was sent"))
 	default:
+		seg.resumming = false
 		seg.item.stop(reason.New(reason.ChecksumMismatch, "bytes %d..%d arrived with CRC32C %08x, the source has %08x",
 			seg.offset, seg.offset+int64(len(seg.memory)), seg.ackCRC, seg.sum))
 	}
-	seg.resumming = false
 	s.settleSegment(g, seg)
 }
 
