@@ -51,6 +51,10 @@ type SessionConfig struct {
 	StallAfter   int64
 	RebuildMin   int64 // back-off before a failed lane is built again
 	RebuildMax   int64
+
+	// firstGeneration is where slots and segments begin to count, 0 but in
+	// tests of the wrap, where it is the same on both sides.
+	firstGeneration uint64
 }
 
 type sessionPhase uint8
@@ -331,6 +335,9 @@ func (s *Session) end(why *reason.Error) {
 		}
 		_ = s.cfg.Control.Send(bye) // it is over either way
 		s.saidBye = true
+	}
+	for _, l := range s.lanes {
+		s.unready(l)
 	}
 	for _, i := range s.sending {
 		i.stop(s.itemError())

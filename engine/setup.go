@@ -167,7 +167,10 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 		g.freeLocal = append(g.freeLocal, uint32(slots-1-i))
 	}
 	for i := range segmentTable {
-		g.freeSegs = append(g.freeSegs, SlotRef{Index: uint32(segmentTable - 1 - i)})
+		g.freeSegs = append(g.freeSegs, slotRef(uint32(segmentTable-1-i), s.cfg.firstGeneration))
+	}
+	for i := range g.recv {
+		g.recv[i].generation = s.cfg.firstGeneration
 	}
 	for _, m := range []struct {
 		memory *[]byte
@@ -309,7 +312,7 @@ func (s *Session) handleGroupOpen(m *GroupOpen) error {
 	g.remote = make([]remoteSlot, m.Slots)
 	g.freeRemote = make([]uint32, 0, m.Slots)
 	for i := range g.remote {
-		g.remote[i].local = -1
+		g.remote[i] = remoteSlot{generation: s.cfg.firstGeneration, local: -1}
 		g.freeRemote = append(g.freeRemote, uint32(len(g.remote)-1-i))
 	}
 	if err := s.buildCQs(g); err != nil {
