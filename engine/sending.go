@@ -292,18 +292,8 @@ func (s *Session) settleSending() {
 }
 
 // mayLetGo reports whether an item's memory and source are free to go: always
-// in a healthy session, else once every group is closed.
-func (s *Session) mayLetGo() bool {
-	if s.phase < phaseClosing {
-		return true
-	}
-	for _, g := range s.groups {
-		if !g.closed {
-			return false
-		}
-	}
-	return true
-}
+// in a healthy session, else once every QP is gone.
+func (s *Session) mayLetGo() bool { return s.phase < phaseClosing || s.unwired }
 
 // dropUnsettled gives up on what closed groups can't tell of any more.
 func (s *Session) dropUnsettled() {

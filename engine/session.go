@@ -112,6 +112,7 @@ type Session struct {
 	noLaneSince                    int64
 	why                            *reason.Error
 	saidBye                        bool
+	unwired                        bool // closing, and every QP is destroyed
 }
 
 // result is something that a worker or the node tells the session.

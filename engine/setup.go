@@ -358,6 +358,9 @@ func (s *Session) tryClosed() {
 			return
 		}
 	}
+	// QPs first, also before the items' memory goes: one that did not drain in
+	// time still has WRs that name it.
+	s.unwire()
 	s.dropUnsettled()
 	s.settleReceiving()
 	s.settleSending()
@@ -371,28 +374,35 @@ func (s *Session) tryClosed() {
 	}
 }
 
-func (s *Session) takeDown() {
-	check := func(what string, err error) {
-		if err != nil {
-			s.cfg.Log("session: take down", "what", what, "error", err)
-		}
+func (s *Session) check(what string, err error) {
+	if err != nil {
+		s.cfg.Log("session: take down", "what", what, "error", err)
 	}
+}
+
+// unwire destroys the QPs, which are the session's again once their groups are
+// closed.
+func (s *Session) unwire() {
 	for _, l := range s.lanes {
 		if l.qp != nil {
-			check("QP", l.qp.Destroy())
+			s.check("QP", l.qp.Destroy())
 			l.qp = nil
 		}
 	}
+	s.unwired = true
+}
+
+func (s *Session) takeDown() {
 	for _, g := range s.groups {
 		for _, mr := range g.mrs {
-			check("MR", mr.Dereg())
+			s.check("MR", mr.Dereg())
 		}
 		for _, c := range g.cqs {
-			check("CQ", c.cq.Destroy())
+			s.check("CQ", c.cq.Destroy())
 		}
 	}
 	for i := range s.pds {
-		check("PD", s.pds[i].pd.Dealloc())
+		s.check("PD", s.pds[i].pd.Dealloc())
 	}
 	for _, g := range s.groups {
 		for _, release := range g.release {

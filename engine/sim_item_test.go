@@ -1,0 +1,305 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"mover/reason"
+)
+
+// simItem is an item with what the test knows of it at both ends.
+type simItem struct {
+	w      *world
+	index  int
+	from   *simSide
+	item   Item
+	data   []byte // what the destination must hold
+	memory []byte // Direct: the source
+	faults itemFaults
+
+	done   int
+	result ItemResult
+
+	// The destination.
+	opened, published, discarded, ended bool
+	dest                                []byte // its memory or file
+	wrote                               int64  // Staged: bytes written
+	scribble                            byte   // what the memory holds once it is the Receiver's again
+	reads, writes                       int
+}
+
+// itemFaults are what goes wrong with an item; zero values are health.
+type itemFaults struct {
+	readErr, writeErr  int // the n-th call fails
+	changed            bool
+	refused, already   bool
+	publishErr         bool
+	openDelay, pubWait int64
+	cancelAt           int64 // after it was sent; 0 never
+	modifyAt           int64 // Direct: the source memory changes
+}
+
+// any reports whether the item may fail by itself.
+func (f itemFaults) any() bool {
+	return f.readErr > 0 || f.writeErr > 0 || f.changed || f.refused || f.publishErr || f.cancelAt > 0 || f.modifyAt > 0
+}
+
+// drawSize prefers the boundaries.
+func (w *world) drawSize(most int64) int64 {
+	p, s := int64(w.cfg.payload), int64(min(w.cfg.segment, uint32(w.cfg.depth)*w.cfg.payload))
+	sizes := []int64{0, 1, 63, 64, 4095, 4096, 4097, p - 1, p, p + 1, s - 1, s, s + 1, 2*s + p + 1}
+	n := sizes[w.rng.IntN(len(sizes))]
+	switch w.rng.IntN(4) {
+	case 0:
+		n = w.rng.Int64N(most)
+	case 1:
+		n = w.rng.Int64N(64 * p)
+	}
+	return min(n, most)
+}
+
+// addItem makes an item and sends it at a time from now.
+func (w *world) addItem(from *simSide, kind ItemKind, size int64, verify bool, faults itemFaults, sendIn int64) *simItem {
+	i := &simItem{w: w, index: len(w.items), from: from, faults: faults, data: alignedMemory(roundPage(size))[:size]}
+	pattern := rand.New(rand.NewPCG(w.seed, uint64(i.index)))
+	for at := 0; at < len(i.data); at += 8 {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], pattern.Uint64())
+		copy(i.data[at:], b[:])
+	}
+	i.item = Item{Attempt: uint32(w.rng.IntN(3)), Kind: kind, Bytes: size, Verify: verify,
+		Meta: binary.LittleEndian.AppendUint32(nil, uint32(i.index)), Source: i, Done: i.finished}
+	if kind == Direct {
+		i.memory = alignedMemory(roundPage(size))
+		copy(i.memory, i.data)
+		i.item.Memory, i.item.Source = i.memory, nil
+	}
+	w.items = append(w.items, i)
+	w.after(sendIn, "send", func() {
+		from.session.Send(&i.item)
+		if faults.cancelAt > 0 {
+			w.after(faults.cancelAt, "cancel", func() {
+				from.session.Cancel(&i.item, reason.New(reason.Canceled, "the test canceled it"))
+			})
+		}
+		if faults.modifyAt > 0 && kind == Direct && size > 0 {
+			w.after(faults.modifyAt, "modify", func() {
+				if i.done == 0 {
+					i.memory[w.rng.Int64N(size)] ^= 0x55
+				}
+			})
+		}
+	})
+	return i
+}
+
+func roundPage(n int64) int64 { return (n + 4095) &^ 4095 }
+
+// ReadAt implements Source.
+func (i *simItem) ReadAt(p []byte, offset int64) (int, error) {
+	if i.done > 0 {
+		i.w.problem("item %d: its source is read after Done", i.index)
+	}
+	if len(p) == 0 || cap(p)%4096 != 0 || offset < 0 || offset+int64(len(p)) > i.item.Bytes {
+		i.w.problem("item %d: ReadAt of %d bytes (cap %d) at %d of %d", i.index, len(p), cap(p), offset, i.item.Bytes)
+	}
+	if i.reads++; i.reads == i.faults.readErr {
+		return 0, reason.New(reason.IOError, "the test failed a read")
+	}
+	return copy(p, i.data[offset:]), nil
+}
+
+// Verify implements Source.
+func (i *simItem) Verify(crc uint32) error {
+	if i.done > 0 {
+		i.w.problem("item %d: its source is verified after Done", i.index)
+	}
+	want := uint32(0)
+	if i.item.Verify {
+		want = Checksum(i.data)
+	}
+	if crc != want {
+		i.w.problem("item %d: Verify of CRC32C %08x, want %08x", i.index, crc, want)
+	}
+	if i.faults.changed {
+		return reason.New(reason.SourceChanged, "the test changed the source")
+	}
+	return nil
+}
+
+// WriteAt implements Sink.
+func (i *simItem) WriteAt(p []byte, offset int64) (int, error) {
+	if i.ended {
+		i.w.problem("item %d: its sink is written after Publish or Discard", i.index)
+	}
+	if i.writes++; i.writes == i.faults.writeErr {
+		return 0, reason.New(reason.NoSpace, "the test failed a write")
+	}
+	if offset < 0 || offset+int64(len(p)) > int64(len(i.dest)) {
+		i.w.problem("item %d: WriteAt of %d bytes at %d of %d", i.index, len(p), offset, len(i.dest))
+		return 0, reason.New(reason.Internal, "outside")
+	}
+	i.wrote += int64(len(p))
+	return copy(i.dest[offset:], p), nil
+}
+
+// finished is Item.Done.
+func (i *simItem) finished(r ItemResult) {
+	w := i.w
+	i.result = r
+	if i.done++; i.done > 1 {
+		w.problem("item %d: Done a second time: %v", i.index, r.Err)
+		return
+	}
+	w.mix("done", int64(i.index))
+	for k := range i.memory { // it is ours again; a write still under way would carry this
+		i.memory[k] = 0xdd
+	}
+	switch {
+	case r.Err != nil:
+		return
+	case !i.published && !i.faults.already:
+		w.problem("item %d: done before it was published", i.index)
+	case i.faults.already:
+	case i.item.Acked() != i.item.Bytes:
+		w.problem("item %d: done with %d of %d bytes acked", i.index, i.item.Acked(), i.item.Bytes)
+	case i.item.Verify && r.CRC != Checksum(i.data):
+		w.problem("item %d: done with CRC32C %08x, want %08x", i.index, r.CRC, Checksum(i.data))
+	}
+	if i.faults.any() && i.faults.cancelAt == 0 && i.faults.modifyAt == 0 && i.wasHit() {
+		w.problem("item %d: done although %+v", i.index, i.faults)
+	}
+}
+
+// wasHit reports whether the item's fault happened.
+func (i *simItem) wasHit() bool {
+	f := i.faults
+	return f.changed && i.item.Kind == Staged || f.refused || f.publishErr ||
+		f.readErr > 0 && i.reads >= f.readErr || f.writeErr > 0 && i.writes >= f.writeErr
+}
+
+// itemOf finds what an offer is about.
+func (s *simSide) itemOf(meta []byte) *simItem {
+	return s.w.items[binary.LittleEndian.Uint32(meta)]
+}
+
+// Open implements Receiver.
+func (s *simSide) Open(session *Session, ref ItemRef, offer *ItemOffer) {
+	i := s.itemOf(offer.Meta)
+	w := s.w
+	if i.from == s || i.opened || offer.Bytes != i.item.Bytes || ref.Attempt != i.item.Attempt {
+		w.problem("item %d: a wrong or second offer %+v", i.index, offer)
+	}
+	i.opened = true
+	answer := func() {
+		switch {
+		case i.faults.refused:
+			session.Opened(ref, nil, false, nil, reason.New(reason.NoSpace, "the test refused it"))
+			return
+		case i.faults.already:
+			session.Opened(ref, nil, true, []byte("before"), nil)
+			return
+		}
+		t := &Target{Handle: i}
+		if offer.Kind == Direct {
+			t.Memory = alignedMemory(roundPage(offer.Bytes))
+			i.dest = t.Memory
+		} else {
+			i.dest = make([]byte, offer.Bytes)
+			t.Sink = i
+		}
+		session.Opened(ref, t, false, nil, nil)
+	}
+	if i.faults.openDelay == 0 && w.rng.IntN(3) == 0 {
+		answer() // from within the call
+		return
+	}
+	w.after(i.faults.openDelay+w.rng.Int64N(200*us), "opened", answer)
+}
+
+// Publish implements Receiver.
+func (s *simSide) Publish(session *Session, ref ItemRef, t *Target, crc uint32, verified bool) {
+	i := t.Handle.(*simItem)
+	w := s.w
+	if i.ended {
+		w.problem("item %d: Publish after Publish or Discard", i.index)
+	}
+	if verified != i.item.Verify || verified && crc != Checksum(i.data) && i.faults.modifyAt == 0 {
+		w.problem("item %d: Publish with CRC32C %08x, want %08x", i.index, crc, Checksum(i.data))
+	}
+	w.after(i.faults.pubWait+w.rng.Int64N(300*us), "published", func() {
+		if i.faults.publishErr {
+			session.Published(ref, nil, reason.New(reason.IOError, "the test failed a sync"))
+			return
+		}
+		i.published, i.ended = true, true
+		if !i.corruptible() && !bytes.Equal(i.dest[:i.item.Bytes], i.data) {
+			w.problem("item %d: published with other bytes, the first at %d", i.index, firstDifference(i.dest, i.data))
+		}
+		i.release()
+		session.Published(ref, []byte("ok"), nil)
+	})
+}
+
+// corruptible items may arrive changed without anybody noticing.
+func (i *simItem) corruptible() bool {
+	return i.faults.modifyAt > 0 || !i.item.Verify && i.w.f.Stats().Corrupted > 0
+}
+
+func firstDifference(a, b []byte) int {
+	for k := range b {
+		if a[k] != b[k] {
+			return k
+		}
+	}
+	return -1
+}
+
+// Discard implements Receiver.
+func (s *simSide) Discard(session *Session, ref ItemRef, t *Target, why *reason.Error) {
+	i := t.Handle.(*simItem)
+	if i.ended || why == nil {
+		s.w.problem("item %d: Discard after Publish or Discard, or without a reason", i.index)
+	}
+	i.discarded, i.ended = true, true
+	i.release()
+	s.w.after(s.w.rng.Int64N(300*us), "discarded", func() { session.Discarded(ref) })
+}
+
+// release marks memory that nothing may write to from now on. A published
+// item's registration lives until the session hears of it, but no write does.
+func (i *simItem) release() {
+	i.scribble = 0xe1
+	for k := range i.dest {
+		i.dest[k] = i.scribble
+	}
+}
+
+// checkItem is the last look at an item, when everything is over.
+func (i *simItem) checkItem() {
+	w := i.w
+	if i.done != 1 {
+		w.problem("item %d: Done called %d times", i.index, i.done)
+	}
+	if i.opened && i.dest != nil && !i.ended {
+		w.problem("item %d: neither published nor discarded", i.index)
+	}
+	if i.published && i.discarded {
+		w.problem("item %d: published and discarded", i.index)
+	}
+	if i.scribble != 0 {
+		for k := range i.dest {
+			if i.dest[k] != i.scribble {
+				w.problem("item %d: byte %d of the destination was written after its end", i.index, k)
+				break
+			}
+		}
+	}
+	for k := range i.memory {
+		if i.memory[k] != 0xdd {
+			w.problem("item %d: byte %d of the source memory was written", i.index, k)
+			break
+		}
+	}
+}
