@@ -51,8 +51,8 @@ const (
 
 // New builds the node: keys and tokens (created if there are none), roots,
 // devices, memory, and the addresses it listens on. Nothing runs yet.
-func New(cfg *config.Config, log *slog.Logger) (n *Node, err error) {
-	n = &Node{cfg: cfg, log: log, inbounds: newInbounds(), registry: prometheus.NewRegistry()}
+func New(cfg *config.Config, log *slog.Logger) (_ *Node, err error) {
+	n := &Node{cfg: cfg, log: log, inbounds: newInbounds(), registry: prometheus.NewRegistry()}
 	defer func() {
 		if err != nil {
 			n.abandon()

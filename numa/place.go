@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// MaxPollersPerNode bounds pollers_per_node.
+// MaxPollersPerNode bounds pollers.per_node.
 const MaxPollersPerNode = 64
 
 // minOthers is how many CPUs must be left for everything but pollers before pollers get theirs for themselves: one for
@@ -108,7 +108,7 @@ func checkPlan(t *Topology, allowed CPUSet, nodes []int, pollersPerNode int, exp
 		}
 	}
 	if pollersPerNode < 1 || pollersPerNode > MaxPollersPerNode {
-		return fmt.Errorf("%w: pollers_per_node is %d: must be 1 to %d", ErrPlacement, pollersPerNode, MaxPollersPerNode)
+		return fmt.Errorf("%w: pollers.per_node is %d: must be 1 to %d", ErrPlacement, pollersPerNode, MaxPollersPerNode)
 	}
 	pollers := len(nodes) * pollersPerNode
 	if len(explicit) == 0 {
@@ -207,7 +207,7 @@ func CheckSpin(cpus, pollers int) error {
 	if cpus > pollers {
 		return nil
 	}
-	return fmt.Errorf("%w: idle: spin with %s needs %d CPUs, the process may use %d; set idle: adaptive, lower "+
-		"pollers_per_node, or allow more CPUs (taskset, cpuset, CPU quota)", ErrPlacement, count(pollers, "poller"),
+	return fmt.Errorf("%w: idle: spin with %s needs %d CPUs, the process may use %d; set pollers.idle: adaptive, lower "+
+		"pollers.per_node, or allow more CPUs (taskset, cpuset, CPU quota)", ErrPlacement, count(pollers, "poller"),
 		pollers+1, cpus)
 }

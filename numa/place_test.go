@@ -96,8 +96,8 @@ func TestPlanRefuses(t *testing.T) {
 		"no node has a port":        func() (Placement, error) { return Plan(two, all, nil, 1, nil) },
 		"no NUMA node 2":            func() (Placement, error) { return Plan(two, all, []int{2}, 1, nil) },
 		"no NUMA node -1":           func() (Placement, error) { return Plan(two, all, []int{-1}, 1, nil) },
-		"pollers_per_node is 0":     func() (Placement, error) { return Plan(two, all, []int{0}, 0, nil) },
-		"pollers_per_node is 65":    func() (Placement, error) { return Plan(two, all, []int{0}, 65, nil) },
+		"pollers.per_node is 0":     func() (Placement, error) { return Plan(two, all, []int{0}, 0, nil) },
+		"pollers.per_node is 65":    func() (Placement, error) { return Plan(two, all, []int{0}, 65, nil) },
 		"there are 2 pollers":       func() (Placement, error) { return Plan(two, all, []int{0}, 2, []int{1}) },
 		"CPU 64 is not among":       func() (Placement, error) { return Plan(two, all, []int{0}, 1, []int{64}) },
 		"CPU -5 is not among":       func() (Placement, error) { return Plan(two, all, []int{0}, 1, []int{-5}) },
@@ -171,7 +171,7 @@ func TestCheckSpin(t *testing.T) {
 		if (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c, err)
 		}
-		if err != nil && (!errors.Is(err, ErrPlacement) || !strings.Contains(err.Error(), "set idle: adaptive")) {
+		if err != nil && (!errors.Is(err, ErrPlacement) || !strings.Contains(err.Error(), "set pollers.idle: adaptive")) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

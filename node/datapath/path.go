@@ -48,16 +48,21 @@ type openDevice struct {
 
 // Open opens devices and maps memory. Errors say what is missing on this host
 // and which setting to change.
-func Open(cfg *config.Config, log *slog.Logger) (p *Path, err error) {
-	p = &Path{cfg: cfg, log: log, clock: clock{time.Now()}, arenas: map[int]*numa.Arena{}, crews: map[int]*workers{}}
+func Open(cfg *config.Config, log *slog.Logger) (*Path, error) {
+	selection, err := device.Select(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return open(cfg, log, selection)
+}
+
+func open(cfg *config.Config, log *slog.Logger, selection *device.Selection) (_ *Path, err error) {
+	p := &Path{selection: selection, cfg: cfg, log: log, clock: clock{time.Now()}, arenas: map[int]*numa.Arena{}, crews: map[int]*workers{}}
 	defer func() {
 		if err != nil {
 			p.release()
 		}
 	}()
-	if p.selection, err = device.Select(cfg, log); err != nil {
-		return nil, err
-	}
 	if p.topology, err = numa.Read("/sys"); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,166 @@
+package datapath
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mover/engine"
+	"mover/node/config"
+	"mover/reason"
+	"mover/verbs/soft"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestSizes moves items around every boundary, one session, both rails.
+func TestSizes(t *testing.T) {
+	a, _, received := newHosts(t, nil)
+	l := dial(t, a)
+	payload := 256 << 10
+	for i, n := range []int{0, 1, 4095, 4096, 4097, payload - 1, payload, payload + 1, 20*payload + 17} {
+		name, p := fmt.Sprint(n), pattern(n, byte(i))
+		if r := send(t, l, name, p); r.Err != nil {
+			t.Fatalf("%d bytes: %v", n, r.Err)
+		} else if r.CRC != engine.Checksum(p) {
+			t.Errorf("%d bytes: CRC %08x, want %08x", n, r.CRC, engine.Checksum(p))
+		}
+		equal(t, received, name, p)
+	}
+	sent := uint64(0)
+	for _, rail := range l.Session().Rails() {
+		if rail.SentBytes.Load() == 0 {
+			t.Errorf("rail %s carried nothing", rail.Local.Device)
+		}
+		sent += rail.SentBytes.Load()
+	}
+	if sent < uint64(20*payload) {
+		t.Errorf("the rails carried %d bytes", sent)
+	}
+}
+
+// TestLanesLost cuts lanes while items move: every item still arrives whole, in
+// the same attempt, and the lanes are built again.
+func TestLanesLost(t *testing.T) {
+	a, b, received := newHosts(t, nil)
+	l := dial(t, a)
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		random, cuts := rand.New(rand.NewPCG(1, 2)), 0
+		defer func() { stopped <- cuts }()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			qps := append(a.provider.all(), b.provider.all()...)
+			if soft.BreakConnection(qps[random.IntN(len(qps))]) == nil {
+				cuts++
+			}
+		}
+	}()
+	stats := a.path.Stats()[0].Engine
+	// Until a lane was cut with writes that had not arrived: that is what must
+	// be sent again. A cut between two writes proves less.
+	for i := 0; i < 4 || stats.Resent.Load() == 0; i++ {
+		if i == 100 {
+			t.Fatal("no cut ever hit a write in flight")
+		}
+		name, p := fmt.Sprint("item ", i), pattern(8<<20+i, byte(i))
+		r := send(t, l, name, p)
+		if r.Err != nil {
+			t.Errorf("%s: %v", name, r.Err)
+			continue
+		}
+		equal(t, received, name, p)
+	}
+	close(stop)
+	if cuts := <-stopped; cuts == 0 {
+		t.Error("no lane was cut: the test tested nothing")
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for _, rail := range l.Session().Rails() {
+		for rail.LanesUp.Load() != int64(rail.Lanes) {
+			if time.Now().After(deadline) {
+				t.Fatalf("rail %s: %d of %d lanes are up again", rail.Local.Device, rail.LanesUp.Load(), rail.Lanes)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	t.Logf("%d lanes failed, %d slots sent again", stats.LaneErrors.Load(), stats.Resent.Load())
+}
+
+// TestPeerGone loses the control connection in mid-transfer: the item ends with
+// a retryable reason, and a new session works.
+func TestPeerGone(t *testing.T) {
+	a, b, received := newHosts(t, nil)
+	l := dial(t, a)
+	done := make(chan engine.ItemResult, 1)
+	p := pattern(64<<20, 9)
+	item := &engine.Item{Kind: engine.Staged, Bytes: int64(len(p)), Verify: true, Meta: []byte("gone"),
+		Source: &memory{p: p}, Done: func(r engine.ItemResult) { done <- r }}
+	l.Session().Send(item)
+	for item.Acked() == 0 {
+		select {
+		case r := <-done:
+			t.Fatalf("ended before anything was acked: %+v", r)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	(<-b.links).Conn().Close("cut by the test")
+	r := <-done
+	if r.Err == nil || !r.Err.Code.Retryable() {
+		t.Fatalf("got %v, want a retryable reason", r.Err)
+	}
+	<-l.Done()
+	l = dial(t, a)
+	if r := send(t, l, "again", p); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	equal(t, received, "again", p)
+}
+
+// TestNoShareLeft refuses a session when the arena is leased out, with the
+// setting to change.
+func TestNoShareLeft(t *testing.T) {
+	a, b, _ := newHosts(t, nil)
+	lease, err := b.path.Lease(48<<20, "the test's")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	conn, err := a.control.Dial(ctx, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := a.path.Link(conn, &receiver{items: map[string]*memory{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = l.Ready(ctx)
+	if reason.Of(err) != reason.PeerRefused || !strings.Contains(err.Error(), "memory.arena") {
+		t.Errorf("got %v, want PEER_REFUSED with the setting", err)
+	}
+}
+
+// TestSpinRefused says what to change where spinning would take every CPU.
+func TestSpinRefused(t *testing.T) {
+	cfg := config.Default()
+	cfg.Pollers.Idle, cfg.Pollers.PerNode = "spin", 16
+	p, err := Open(cfg, nil)
+	if err == nil {
+		_ = p.Close(t.Context())
+		t.Skip("this host has CPUs for 16 spinning pollers")
+	}
+	if !strings.Contains(err.Error(), "pollers.") {
+		t.Errorf("%v: no setting named", err)
+	}
+}
