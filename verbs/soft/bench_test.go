@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,10 +61,16 @@ func openBench(s benchShape) (*benchEnd, error) {
 		return nil, err
 	}
 	e := &benchEnd{}
-	e.mem, err = unix.Mmap(-1, 0, 2*s.Window*s.Bytes, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	// As an arena: every outstanding write has its own slot, on huge pages if
+	// there are any.
+	e.mem, err = unix.Mmap(-1, 0, s.Window*s.Bytes+2<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil, err
+	}
+	e.mem = e.mem[-addressOf(e.mem)&(2<<20-1):][:s.Window*s.Bytes]
+	unix.Madvise(e.mem, unix.MADV_HUGEPAGE)
+	for i := 0; i < len(e.mem); i += 4096 {
+		e.mem[i] = 1
 	}
 	for i := range s.Addrs {
 		ctx, err := p.OpenDevice("soft" + strconv.Itoa(i))
@@ -134,7 +141,7 @@ func (e *benchEnd) sendFor(s benchShape, peers []benchQP, d time.Duration) (uint
 				i = (i + 1) % len(e.qps)
 			}
 			next = (i + 1) % len(e.qps)
-			slot := uint64(seq % (2 * s.Window) * s.Bytes)
+			slot := uint64(seq % s.Window * s.Bytes)
 			sge[0] = verbs.SGE{Addr: e.mrs[i].Addr() + slot, Length: uint32(s.Bytes), LKey: e.mrs[i].LKey()}
 			wr[0] = verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.SendSignaled, SGL: sge, RemoteAddr: peers[i].Addr + slot, RKey: peers[i].RKey}
 			if _, err := e.qps[i].PostSend(wr); err != nil {
@@ -326,6 +333,11 @@ var benchShapes = []struct {
 // BenchmarkProcesses is one run of a second for each shape.
 func BenchmarkProcesses(b *testing.B) {
 	for _, s := range benchShapes {
+		if c := os.Getenv("SOFT_BENCH_CFG"); c != "" {
+			if err := json.Unmarshal([]byte(c), &s.shape.Cfg); err != nil {
+				b.Fatal(err)
+			}
+		}
 		b.Run(s.name, func(b *testing.B) {
 			s.shape.Seconds = 1
 			sum := 0.0
@@ -364,5 +376,111 @@ func BenchmarkAgainstIperf3(b *testing.B) {
 			b.ReportMetric(v, "Gbit/s-"+name)
 		}
 		b.ReportMetric(best, "Gbit/s-iperf3")
+	}
+}
+
+// BenchmarkThreads moves 1 MiB writes between two pollers in one process, each
+// on its own thread.
+func BenchmarkThreads(b *testing.B) {
+	o := sideOptions{memBytes: 32 << 20, cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	tx, rx := pair(b, o, o, usual)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		runtime.LockOSThread() // never unlocked: the thread goes with the goroutine
+		var wcs [8]verbs.WC
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := rx.cq.Poll(wcs[:]); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	var wcs [32]verbs.WC
+	wr := []verbs.SendWR{tx.write(1, rx, 0, 1<<20)}
+	b.SetBytes(1 << 20)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for posted, done := 0, 0; done < b.N; {
+		for posted < b.N && posted-done < 32 {
+			off := uint64(posted%32) << 20
+			wr[0].SGL[0].Addr, wr[0].RemoteAddr = tx.mr.Addr()+off, rx.mr.Addr()+off
+			if _, err := tx.qp.PostSend(wr); err != nil {
+				b.Fatal(err)
+			}
+			posted++
+		}
+		n, err := tx.cq.Poll(wcs[:])
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, wc := range wcs[:n] {
+			if wc.Status != verbs.WCSuccess {
+				b.Fatalf("%+v", wc)
+			}
+		}
+		done += n
+	}
+	b.StopTimer()
+	close(stop)
+	wg.Wait()
+}
+
+// BenchmarkIdlePoll is a Poll of a CQ with ten connected QPs that have nothing
+// to do.
+func BenchmarkIdlePoll(b *testing.B) {
+	o := sideOptions{entries: 1024}
+	tx, rx := pair(b, o, o, usual)
+	for range 9 {
+		var qps [2]verbs.QP
+		for i, s := range []*side{tx, rx} {
+			qps[i] = must[verbs.QP](b)(s.pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: s.cq, RecvCQ: s.cq,
+				Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+			defer qps[i].Destroy()
+		}
+		join(b, qps[0], qps[1], usual)
+	}
+	drive(b, "connections", func() bool {
+		for _, qp := range tx.cq.(*cq).qps {
+			if qp.fd < 0 || !qp.sq.heard {
+				return false
+			}
+		}
+		return len(tx.cq.(*cq).qps) == 10
+	}, tx, rx)
+	var wcs [16]verbs.WC
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := tx.cq.Poll(wcs[:]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSmallWrite is a write of 64 bytes and its completion, both ends
+// polled by one thread.
+func BenchmarkSmallWrite(b *testing.B) {
+	tx, rx := pair(b, sideOptions{}, sideOptions{}, usual)
+	wr := []verbs.SendWR{tx.write(1, rx, 0, 64)}
+	var wcs [4]verbs.WC
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := tx.qp.PostSend(wr); err != nil {
+			b.Fatal(err)
+		}
+		for n := 0; n == 0; {
+			var err error
+			if n, err = tx.cq.Poll(wcs[:]); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := rx.cq.Poll(wcs[1:]); err != nil {
+				b.Fatal(err)
+			}
+		}
 	}
 }

@@ -63,9 +63,7 @@ func (c *channel) FD() int { return c.epfd }
 
 // kick makes FD readable.
 func (c *channel) kick() {
-	one := [8]byte{7: 1} // any value but zero and all ones will do
-	// EAGAIN means that the counter is full, and so readable.
-	unix.Write(c.evfd, one[:])
+	addOne(c.evfd)
 }
 
 // watch enables or disables the CQ's part of the channel.

@@ -136,3 +136,34 @@ func TestParkedDeadline(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFlushIsAnnounced: completions that no Poll makes wake a parked poller.
+func TestFlushIsAnnounced(t *testing.T) {
+	a, b := pair(t, sideOptions{channel: true}, sideOptions{}, usual)
+	a.send(a.write(1, b, 0, 64))
+	a.take(1, b)
+	a.recv(verbs.RecvWR{WRID: 2})
+	fds := []unix.PollFd{{Fd: int32(a.ch.FD()), Events: unix.POLLIN}}
+	ready := func() bool {
+		n, err := unix.Poll(fds, 0)
+		return err == nil && n == 1
+	}
+	drive(t, "an armed queue with nothing to do", func() bool {
+		a.check(a.ch.Drain())
+		if ready() {
+			t.Fatal("readable right after Drain")
+		}
+		a.check(a.cq.ReqNotify(false))
+		a.settle()
+		return !ready()
+	}, a, b)
+	if err := a.qp.Modify(&verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	if !ready() {
+		t.Errorf("the flush is not announced")
+	}
+	if wc := a.take(1)[0]; wc.Status != verbs.WCFlushErr || wc.WRID != 2 {
+		t.Errorf("%+v", wc)
+	}
+}

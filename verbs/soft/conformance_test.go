@@ -24,6 +24,7 @@ func TestConformance(t *testing.T) {
 		{"IPv6", []string{"::1"}, "soft0", "soft0", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // much of it is waiting that nothing happens
 			var cfg Config
 			for _, a := range c.addrs {
 				cfg.Addresses = append(cfg.Addresses, netip.MustParseAddr(a))

@@ -45,6 +45,7 @@ type cq struct {
 	ring        []cqe
 	head, count int
 	dead        bool
+	polling     bool // inside progress
 
 	qps    map[uint32]*queuePair
 	active []*queuePair // QPs that may have something to do
@@ -111,7 +112,9 @@ func (q *cq) Poll(wcs []verbs.WC) (int, error) {
 	}
 	n := q.pop(wcs)
 	if n < len(wcs) {
+		q.polling = true
 		q.progress()
+		q.polling = false
 		if q.dead {
 			return n, nil // the next Poll tells
 		}
@@ -168,6 +171,9 @@ func (q *cq) push(e *cqe) {
 	}
 	q.ring[i] = *e
 	q.count++
+	if !q.polling && q.armed.Load() {
+		q.ch.kick() // Poll looks for itself before it returns
+	}
 }
 
 // purge drops the completions of a QP that goes away.

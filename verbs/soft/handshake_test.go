@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,6 +76,7 @@ func TestHostileConnections(t *testing.T) {
 		change(&h, &s)
 		return h.encode(&s)
 	}
+	var wg sync.WaitGroup
 	for name, b := range map[string][]byte{
 		"nothing":             nil,
 		"http":                []byte("GET / HTTP/1.1\r\nHost: example.org\r\nUser-Agent: something that is longer than a hello\r\n\r\n"),
@@ -90,13 +92,16 @@ func TestHostileConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn.Write(b)
-		conn.SetDeadline(time.Now().Add(patience))
-		if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: read %d, %v; want it closed", name, n, err)
-		}
-		conn.Close()
+		wg.Go(func() { // those that say too little are closed after handshakeTime
+			defer conn.Close()
+			conn.Write(b)
+			conn.SetDeadline(time.Now().Add(patience))
+			if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: read %d, %v; want it closed", name, n, err)
+			}
+		})
 	}
+	wg.Wait()
 	// One that knows the secret but is not the peer must not take the place.
 	conn, err := net.Dial("tcp", netip.AddrPortFrom(dev.addr, dev.port).String())
 	if err != nil {

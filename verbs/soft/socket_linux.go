@@ -63,7 +63,7 @@ func sendVector(fd int, v *vector, msg *unix.Msghdr) (int, syscall.Errno) {
 	msg.Iov = &v.iov[0]
 	msg.SetIovlen(v.n)
 	for {
-		n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(msg)),
+		n, _, e := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(msg)),
 			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		if e != unix.EINTR {
 			return int(n), e
@@ -74,7 +74,7 @@ func sendVector(fd int, v *vector, msg *unix.Msghdr) (int, syscall.Errno) {
 // recvVector is readv(2) on a non-blocking socket.
 func recvVector(fd int, v *vector) (int, syscall.Errno) {
 	for {
-		n, _, e := unix.RawSyscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&v.iov[0])), uintptr(v.n))
+		n, _, e := unix.Syscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&v.iov[0])), uintptr(v.n))
 		if e != unix.EINTR {
 			return int(n), e
 		}
@@ -89,6 +89,13 @@ func pollReady(epfd int, events []unix.EpollEvent) (int, syscall.Errno) {
 		return 0, 0
 	}
 	return int(n), e
+}
+
+// addOne is eventfd_write(3). EAGAIN means that the counter is full, and so
+// readable.
+func addOne(evfd int) {
+	one := uint64(1)
+	unix.RawSyscall(unix.SYS_WRITE, uintptr(evfd), uintptr(unsafe.Pointer(&one)), 8)
 }
 
 // control sets what must be set before connect(2) or listen(2): the receive
