@@ -13,6 +13,7 @@ import (
 // TestConformance runs the suite between two devices, between two contexts of
 // one device, and over IPv6.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name       string
 		addrs      []string

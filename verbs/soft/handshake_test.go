@@ -64,6 +64,7 @@ func TestEndpointOrder(t *testing.T) {
 // TestHostileConnections: none of these gets a QP, all are closed by the
 // device, and the QP they named still connects afterwards.
 func TestHostileConnections(t *testing.T) {
+	t.Parallel()
 	a, b := newSide(t, sideOptions{}), newSide(t, sideOptions{})
 	dev := b.ctx.(*device)
 	var cd connData
@@ -122,6 +123,7 @@ func TestHostileConnections(t *testing.T) {
 
 // TestHalfOpenLimit: connections that say nothing do not pile up.
 func TestHalfOpenLimit(t *testing.T) {
+	t.Parallel()
 	a, b := newSide(t, sideOptions{}), newSide(t, sideOptions{})
 	dev := b.ctx.(*device)
 	var conns []net.Conn
