@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"mover/bench/memory"
+	"mover/node/config"
+)
+
+func benchCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "bench",
+		Usage:       "measure the data path of this host",
+		Subcommands: []*cli.Command{benchMemCommand()},
+	}
+}
+
+func benchMemCommand() *cli.Command {
+	hidden := func(f *cli.StringFlag) *cli.StringFlag { f.Hidden = true; return f }
+	return &cli.Command{
+		Name:  "mem",
+		Usage: "memory to memory between two processes of this host",
+		Description: "Starts two processes with one poller each and moves items between their\n" +
+			"registered memory, directly. Prints the rate at which the destination had the\n" +
+			"bytes, verified if asked.",
+		Flags: []cli.Flag{
+			configFlag(),
+			&cli.IntFlag{Name: "seconds", Value: 5, Usage: "how `LONG` to measure"},
+			&cli.StringFlag{Name: "verify", Value: "crc32c", Usage: "`crc32c or none`"},
+			&cli.Int64Flag{Name: "item", Value: 64 << 20, Usage: "`BYTES` of one item"},
+			&cli.IntFlag{Name: "items", Value: 2, Usage: "items in flight"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+			hidden(&cli.StringFlag{Name: "role"}), hidden(&cli.StringFlag{Name: "dir"}),
+			hidden(&cli.StringFlag{Name: "fingerprint"}), hidden(&cli.StringFlag{Name: "control"}),
+		},
+		Action: benchMem,
+	}
+}
+
+func benchMem(c *cli.Context) error {
+	if err := wantArgs(c); err != nil {
+		return err
+	}
+	o := memory.Options{Seconds: c.Int("seconds"), Verify: c.String("verify") == "crc32c", ItemBytes: c.Int64("item"), Items: c.Int("items")}
+	switch {
+	case c.String("verify") != "crc32c" && c.String("verify") != "none":
+		return usagef("--verify: %q; allowed: crc32c, none", c.String("verify"))
+	case o.Seconds < 1 || o.Seconds > 3600:
+		return usagef("--seconds: %d; allowed: 1 to 3600", o.Seconds)
+	case o.Items < 1 || o.Items > 64:
+		return usagef("--items: %d; allowed: 1 to 64", o.Items)
+	case o.ItemBytes < 2<<20 || o.ItemBytes%(2<<20) != 0 || o.ItemBytes > 16<<30:
+		return usagef("--item: %d; allowed: a multiple of 2 MiB up to 16 GiB", o.ItemBytes)
+	}
+	if c.String("role") != "" {
+		return benchRole(c, o)
+	}
+	var err error
+	if o.Program, err = os.Executable(); err != nil {
+		return err
+	}
+	o.Errors = c.App.ErrWriter
+	r, err := memory.Run(c.Context, o)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return json.NewEncoder(c.App.Writer).Encode(r)
+	}
+	fmt.Fprintf(c.App.Writer, "%.2f Gbit/s  memory to memory, verify %s, %s verbs, %d rails\n%.1f GB in %.2f s; resident %d MiB and %d MiB, arena %d MiB\n",
+		r.GbitPerSecond, r.Verify, r.Provider, r.Rails, float64(r.Bytes)/1e9, r.Seconds,
+		r.RSSBytesSource>>20, r.RSSBytesDestination>>20, r.ArenaBytes>>20)
+	return nil
+}
+
+// benchRole is one of the two processes.
+func benchRole(c *cli.Context, o memory.Options) error {
+	cfg, _, err := configOrDefault(c)
+	if err != nil {
+		return err
+	}
+	if !c.IsSet("config") {
+		cfg.Soft.Addresses = []string{"127.0.0.1", "127.0.0.2"} // two rails
+	}
+	log := newLogger(config.Log{Level: "warn", Format: "text"}, c.App.ErrWriter)
+	if err := setMaxProcs(cfg, log); err != nil {
+		return err
+	}
+	r := memory.Role{Name: c.String("role"), Dir: c.String("dir"), Fingerprint: c.String("fingerprint"), Control: c.String("control"),
+		Options: o, Config: cfg, Log: log, Stdin: os.Stdin, Stdout: c.App.Writer}
+	return r.Serve(c.Context)
+}

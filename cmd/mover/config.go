@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/urfave/cli/v2"
+	"go.yaml.in/yaml/v3"
+
+	"mover/node/config"
+)
+
+const defaultConfig = "/etc/mover/config.yaml"
+
+func configFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "config", Aliases: []string{"c"}, Value: defaultConfig, EnvVars: []string{"MOVER_CONFIG"},
+		Usage: "the node's configuration `FILE`; config.yaml in the source tree shows every setting",
+	}
+}
+
+// loadConfig reads the file named by --config. Its problems are usage errors:
+// one line each, with file and line.
+func loadConfig(c *cli.Context) (*config.Config, error) {
+	file := c.String("config")
+	cfg, err := config.Load(file)
+	if errors.Is(err, fs.ErrNotExist) && !c.IsSet("config") {
+		return nil, usagef("there is no %s; name the configuration with --config FILE", file)
+	}
+	if err != nil {
+		return nil, &exitError{code: exitUsage, err: err}
+	}
+	return cfg, nil
+}
+
+func configCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "config",
+		Usage: "check or print a configuration",
+		Subcommands: []*cli.Command{
+			{
+				Name:  "check",
+				Usage: "say whether a configuration can be used",
+				Description: "Checks the file alone, so it may be meant for another host; `mover doctor`\n" +
+					"checks this host against it. Every problem is one line: file:line: setting:\n" +
+					"what is wrong; allowed: what would be right.",
+				Flags: []cli.Flag{configFlag()},
+				Action: func(c *cli.Context) error {
+					if err := wantArgs(c); err != nil {
+						return err
+					}
+					cfg, err := loadConfig(c)
+					if err != nil {
+						return err
+					}
+					fmt.Fprintf(c.App.Writer, "%s: ok (node %s, %d peers, %d roots)\n", c.String("config"), cfg.Node.Name, len(cfg.Peers), len(cfg.Roots))
+					return nil
+				},
+			},
+			{
+				Name:  "print",
+				Usage: "print every setting as the node would use it",
+				Flags: []cli.Flag{configFlag()},
+				Action: func(c *cli.Context) error {
+					if err := wantArgs(c); err != nil {
+						return err
+					}
+					cfg, err := loadConfig(c)
+					if err != nil {
+						return err
+					}
+					out := yaml.NewEncoder(c.App.Writer)
+					out.SetIndent(2)
+					defer out.Close()
+					return out.Encode(cfg)
+				},
+			},
+		},
+	}
+}

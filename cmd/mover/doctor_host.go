@@ -1,0 +1,194 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
+
+	"mover/node/config"
+	"mover/node/device"
+	"mover/numa"
+)
+
+// checkCPU looks at the processors, their NUMA nodes and where pollers would
+// go.
+func checkCPU(cfg *config.Config) []finding {
+	out := []finding{ok("version", "mover %s, %s, %s/%s", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)}
+	if cpu.X86.HasSSE42 || cpu.ARM64.HasCRC32 {
+		out = append(out, ok("crc32c", "done by the CPU"))
+	} else {
+		out = append(out, warn("crc32c", "use `verify: none` for jobs that can do without, or another CPU", "this CPU has no CRC32C instruction: verifying is slow"))
+	}
+	topology, err := numa.Read("/sys")
+	if err != nil {
+		return append(out, fail("numa", "mount sysfs on /sys", "%v", err))
+	}
+	allowed, err := numa.AllowedCPUs()
+	if err != nil {
+		return append(out, fail("cpu", "look at the process's cpuset", "%v", err))
+	}
+	var nodes []string
+	var withCPUs int
+	for _, n := range topology.Nodes {
+		nodes = append(nodes, fmt.Sprintf("node %d: CPUs %s, %v", n.ID, n.CPUs, config.Size(n.MemTotalBytes)/(1<<20)*(1<<20)))
+		if !n.CPUs.Intersect(allowed).Empty() {
+			withCPUs++
+		}
+	}
+	out = append(out, ok("numa", "%s", strings.Join(nodes, "; ")))
+	count := max(len(cfg.Pollers.CPUs), cfg.Pollers.PerNode*withCPUs)
+	for _, c := range cfg.Pollers.CPUs {
+		if !allowed.Has(c) {
+			out = append(out, fail("pollers", "change pollers.cpus, or the service's AllowedCPUs", "CPU %d may not be used: allowed are %s", c, allowed))
+		}
+	}
+	switch n := allowed.Len(); {
+	case n >= count+2:
+		out = append(out, ok("cpu", "%d CPUs (%s), for at most %d pollers", n, allowed, count))
+	case cfg.Pollers.Idle == "spin" && n < count+1:
+		out = append(out, fail("cpu", "set pollers.idle: adaptive, lower pollers.per_node, or allow more CPUs", "%d CPUs for up to %d spinning pollers", n, count))
+	default:
+		out = append(out, warn("cpu", "allow more CPUs for speed; pollers.idle: auto then parks them when there is nothing to do", "%d CPUs for up to %d pollers and everything else: they will share", n, count))
+	}
+	return out
+}
+
+// checkMemory looks at what the arenas need.
+func checkMemory(cfg *config.Config) []finding {
+	var out []finding
+	arena := int64(cfg.Memory.Arena)
+	if n, err := availableMemory("/proc/meminfo"); err != nil {
+		out = append(out, warn("memory", "mount procfs on /proc", "%v", err))
+	} else if n < arena {
+		out = append(out, fail("memory", "lower memory.arena and memory.session_share, or free memory", "%v available, memory.arena is %v on each NUMA node with a port", roundedMiB(n), cfg.Memory.Arena))
+	} else {
+		out = append(out, ok("memory", "%v available, memory.arena is %v on each NUMA node with a port", roundedMiB(n), cfg.Memory.Arena))
+	}
+	out = append(out, checkHugePages(cfg)...)
+	// Everything in the arena is registered once, with one device; with
+	// several devices a share is registered with each.
+	if err := numa.CheckMemlock(uint64(arena)); errors.Is(err, numa.ErrMemlock) {
+		out = append(out, warn("memlock", "ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1", "the limit is below memory.arena: RDMA hardware could not register it (software verbs do not lock memory)"))
+	} else if err != nil {
+		out = append(out, warn("memlock", "mount procfs on /proc", "%v", err))
+	} else {
+		out = append(out, ok("memlock", "%v can be locked", cfg.Memory.Arena))
+	}
+	var files unix.Rlimit
+	const wantFiles = 4096
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Max < wantFiles {
+		out = append(out, warn("open files", "systemd: LimitNOFILE=65536; or ulimit -n", "at most %d files can be open; large trees need %d", files.Max, wantFiles))
+	} else if err == nil {
+		out = append(out, ok("open files", "up to %d", files.Max))
+	}
+	return out
+}
+
+func roundedMiB(n int64) config.Size { return config.Size(n &^ (1<<20 - 1)) }
+
+func availableMemory(file string) (int64, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("reading what memory is available: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("%s does not say what memory is available", file)
+}
+
+func checkHugePages(cfg *config.Config) []finding {
+	if cfg.Memory.HugePages == "none" {
+		return []finding{ok("huge pages", "not wanted (memory.hugepages: none)")}
+	}
+	topology, err := numa.Read("/sys")
+	if err != nil {
+		return nil // said by checkCPU
+	}
+	pageBytes := int64(2 << 20)
+	if cfg.Memory.HugePages == "1GiB" {
+		pageBytes = 1 << 30
+	}
+	var free int64
+	for _, n := range topology.Nodes {
+		for _, p := range n.HugePages {
+			if p.PageBytes == pageBytes {
+				free = max(free, p.Free)
+			}
+		}
+	}
+	need := (int64(cfg.Memory.Arena) + pageBytes - 1) / pageBytes
+	size := config.Size(pageBytes)
+	if free >= need {
+		return []finding{ok("huge pages", "%d free pages of %v, %d needed on each NUMA node with a port", free, size, need)}
+	}
+	transparent, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
+	second := "transparent huge pages will be tried"
+	if err != nil || strings.Contains(string(transparent), "[never]") {
+		second = "and transparent huge pages are off: 4 KiB pages will be used"
+	}
+	if cfg.Memory.HugePages == "transparent" && !strings.Contains(second, "off") {
+		return []finding{ok("huge pages", "transparent, as configured")}
+	}
+	fix := fmt.Sprintf("sysctl vm.nr_hugepages=%d (or /sys/devices/system/node/nodeN/hugepages for one node)", need)
+	if pageBytes == 1<<30 {
+		fix = fmt.Sprintf("boot with hugepagesz=1G hugepages=%d", need)
+	}
+	return []finding{warn("huge pages", fix, "%d free pages of %v, %d needed on each NUMA node with a port; %s", free, size, need, second)}
+}
+
+// checkRDMA looks for hardware, and for what stands between it and a process.
+func checkRDMA(sys, dev string) []finding {
+	devices, err := device.HostDevices(sys)
+	if err != nil {
+		return []finding{fail("rdma", "mount sysfs on /sys", "%v", err)}
+	}
+	if len(devices) == 0 {
+		state := "the module ib_uverbs is not loaded"
+		if _, err := os.Stat(filepath.Join(sys, "module/ib_uverbs")); err == nil {
+			state = "ib_uverbs is loaded"
+		}
+		return []finding{warn("rdma", "for hardware: load its driver (mlx5_ib, irdma, bnxt_re, efa ...); for tests: modprobe rdma_rxe", "no RDMA device; %s", state)}
+	}
+	out := []finding{ok("rdma", "%s", strings.Join(devices, ", "))}
+	nodes, _ := filepath.Glob(filepath.Join(dev, "infiniband/uverbs*")) // a constant pattern is well formed
+	if len(nodes) == 0 {
+		// A device in sysfs that has no node in /dev is what a container sees
+		// when only the network was shared with it.
+		return append(out, fail("uverbs", "modprobe ib_uverbs; in a container: --device /dev/infiniband", "no %s/infiniband/uverbs*", dev))
+	}
+	for _, path := range nodes {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			out = append(out, fail("uverbs", "give this user access (group rdma, or --device "+path+" in a container)", "%v", err))
+			continue
+		}
+		f.Close()
+		out = append(out, ok("uverbs", "%s can be opened", path))
+	}
+	return out
+}
+
+func checkDevices(cfg *config.Config) finding {
+	s, err := device.Select(cfg, discard)
+	if err != nil {
+		return fail("devices", "see `mover devices`", "%v", err)
+	}
+	var names []string
+	for _, d := range s.Used() {
+		names = append(names, d.Name)
+	}
+	if s.Fallback {
+		return warn("devices", "if this host has RDMA hardware: see rdma above; if not: set devices.providers: soft", "%s; using %s", s.Reason, strings.Join(names, ", "))
+	}
+	return ok("devices", "%s; using %s", s.Reason, strings.Join(names, ", "))
+}

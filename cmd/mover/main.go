@@ -1,0 +1,85 @@
+// Command mover moves bulk data between hosts: `mover run` is the service, the
+// other commands are its tools.
+//
+// The command knows how to read arguments, show progress and turn outcomes
+// into exit codes. What moves data is package node; the tools talk to a running
+// node through package client, or read its configuration and state directory.
+//
+//	mover run --config /etc/mover/config.yaml
+//	mover cp ./checkpoint host-b:incoming/
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+func main() { os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr)) }
+
+// run is main without the process: it returns the exit code.
+func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) int {
+	app := newApp(stdout, stderr)
+	err := app.RunContext(ctx, optionsFirst(app, arguments))
+	if err == nil {
+		return exitOK
+	}
+	var e *exitError
+	if !errors.As(err, &e) {
+		e = &exitError{code: exitFailed, err: err}
+	}
+	if text := e.Error(); text != "" {
+		fmt.Fprintln(stderr, "mover: "+strings.ReplaceAll(text, "\n", "\nmover: "))
+	}
+	return e.code
+}
+
+const description = `mover moves files between hosts over RDMA, or over TCP where there is no RDMA
+hardware, and says a file has arrived only when it is verified and durable there.
+
+One "mover run" serves each host. A place is NODE:ROOT/sub/path, where ROOT is
+one of the node's roots, or a local path inside a root of the node asked.
+
+The commands that ask a node (cp, jobs) find it with --server and --token-file,
+or MOVER_SERVER, MOVER_TOKEN_FILE and MOVER_CA.
+
+` + exitCodes
+
+func newApp(stdout, stderr io.Writer) *cli.App {
+	app := &cli.App{
+		Name:            "mover",
+		Usage:           "move bulk data between hosts at the speed of the fabric",
+		Description:     description,
+		HideVersion:     true, // `mover version` says more
+		HideHelpCommand: true,
+		Writer:          stdout,
+		ErrWriter:       stderr,
+		// run, not the library, prints the error and chooses the code.
+		ExitErrHandler: func(*cli.Context, error) {},
+		Commands: []*cli.Command{
+			runCommand(), cpCommand(), jobsCommand(), devicesCommand(), doctorCommand(),
+			configCommand(), identityCommand(), tokenCommand(), benchCommand(), versionCommand(),
+		},
+		OnUsageError: usageError,
+		Action:       needCommand,
+	}
+	prepare(app.Commands)
+	return app
+}
+
+// prepare gives every command the same answers to wrong usage.
+func prepare(commands []*cli.Command) {
+	for _, c := range commands {
+		c.OnUsageError = usageError
+		c.HideHelpCommand = true
+		if len(c.Subcommands) > 0 {
+			c.Action = needCommand
+			prepare(c.Subcommands)
+		}
+	}
+}

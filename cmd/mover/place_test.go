@@ -1,0 +1,87 @@
+package main
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRemotePlaces(t *testing.T) {
+	for argument, want := range map[string]bool{
+		"host-b:incoming/x": true, "host-b:": true, ":x": true, "a:b:c": true,
+		"./a:b": false, "/srv/a:b": false, "dir/a:b": false, "file": false, "": false,
+	} {
+		if got := isRemotePlace(argument); got != want {
+			t.Errorf("isRemotePlace(%q) = %v", argument, got)
+		}
+	}
+	for argument, want := range map[string]place{
+		"host-b:incoming/": {"host-b", "incoming/"}, "b:r/a:b": {"b", "r/a:b"},
+		":x": {}, "b:": {}, "b:/srv/x": {},
+	} {
+		got, err := parseRemote(argument)
+		if got != want || (err == nil) != (want != place{}) {
+			t.Errorf("parseRemote(%q) = %+v, %v", argument, got, err)
+		}
+	}
+}
+
+func TestLocalPlaces(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"srv/data/sub", "home"} {
+		if err := os.MkdirAll(filepath.Join(top, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"home/link": "srv/data", "rootlink": "srv/data", "srv/data/out": "home"} {
+		if err := os.Symlink(filepath.Join(top, target), filepath.Join(top, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roots := []rootDir{{"data", top + "/srv/data"}, {"deep", top + "/srv/data/sub"}}
+	for _, c := range []struct{ argument, cwd, want string }{
+		{"x", "srv/data", "data/x"},
+		{"./x", "srv/data", "data/x"},
+		{"../data/x", "srv/data", "data/x"},
+		{top + "/srv/data/x", "home", "data/x"},
+		{"sub/", "srv/data", "deep/"},
+		{"sub/y", "srv/data", "deep/y"},
+		{".", "srv/data", "data/"},
+		{"link/x", "home", "data/x"}, // through a link outside the root
+		{"out", "srv/data", "data/out"},
+		{"absent/x", "srv/data", "data/absent/x"},
+		{"x", "home", ""},
+		{top + "/srv/database", "home", ""}, // a longer name is not below
+		{"../../home/x", "srv/data", ""},
+	} {
+		got, err := mapLocal(c.argument, filepath.Join(top, c.cwd), roots)
+		if got.path != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s in %s: %+v, %v; want %q", c.argument, c.cwd, got, err, c.want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "data = "+top+"/srv/data") {
+			t.Errorf("%s: does not list the roots: %v", c.argument, err)
+		}
+	}
+	// The root itself is named through a link.
+	got, err := mapLocal(top+"/srv/data/x", "/", []rootDir{{"linked", top + "/rootlink"}})
+	if err != nil || got.path != "linked/x" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestIsThisHost(t *testing.T) {
+	own := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	for server, want := range map[string]bool{
+		"http://127.0.0.1:9470": true, "http://[::1]:9470": true, "https://localhost:1": true, "https://192.0.2.1:9470": true,
+		"https://192.0.2.2:9470": false, "https://host-b:9470": false, "://": false,
+	} {
+		if got := isThisHost(server, own); got != want {
+			t.Errorf("isThisHost(%q) = %v", server, got)
+		}
+	}
+}

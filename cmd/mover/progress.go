@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// moment is a job at one moment, as far as it is shown.
+type moment struct {
+	state       string
+	done, total int64 // bytes; total is 0 until it is known
+	rate        int64 // bytes per second
+	etaSeconds  int64 // -1 when unknown
+	attempt     int
+	reason      string // why the last attempt ended, "" if it did not
+}
+
+// A progressView shows a job's progress: a bar that is redrawn on a terminal,
+// lines elsewhere. It belongs to one goroutine.
+type progressView struct {
+	out      io.Writer
+	width    func() int // columns of the terminal; nil when there is none
+	now      func() time.Time
+	last     moment
+	lastLine time.Time
+	drawn    bool // a bar stands on the current line
+}
+
+// newProgressView shows on out, with a bar if out is a terminal.
+func newProgressView(out io.Writer) *progressView {
+	v := &progressView{out: out, now: time.Now}
+	if f, isFile := out.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
+		v.width = func() int {
+			if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
+				return columns
+			}
+			return 80
+		}
+	}
+	return v
+}
+
+// lineEvery is how often a line is written when nothing but the numbers
+// changed.
+const lineEvery = time.Second
+
+// show shows m.
+func (v *progressView) show(m moment) {
+	changed := m.state != v.last.state || m.attempt != v.last.attempt || m.reason != v.last.reason
+	if v.width != nil {
+		if changed && m.reason != "" && m.reason != v.last.reason {
+			v.say("attempt %d ended: %s", m.attempt, m.reason)
+		}
+		columns := max(v.width(), 20) - 1 // the last column may wrap
+		fmt.Fprintf(v.out, "\r%s\x1b[K", clip(bar(m, columns), columns))
+		v.drawn = true
+	} else if changed || m.done != v.last.done && v.now().Sub(v.lastLine) >= lineEvery {
+		fmt.Fprintln(v.out, line(m))
+		v.lastLine = v.now()
+	}
+	v.last = m
+}
+
+// say writes a line of its own, above the bar if there is one.
+func (v *progressView) say(format string, args ...any) {
+	v.end()
+	fmt.Fprintf(v.out, format+"\n", args...)
+}
+
+// end leaves the bar's line, so that what follows begins a new one.
+func (v *progressView) end() {
+	if v.drawn {
+		fmt.Fprintln(v.out)
+		v.drawn = false
+	}
+}
+
+// percent is 0 to 100, and 100 only when everything is there.
+func percent(m moment) int64 {
+	if m.total <= 0 || m.done <= 0 {
+		return 0
+	}
+	if m.done >= m.total {
+		return 100
+	}
+	return int64(float64(m.done) / float64(m.total) * 100)
+}
+
+func numbers(m moment) string {
+	if m.total <= 0 {
+		return ""
+	}
+	s := fmt.Sprintf("%3d %%  %s of %s", percent(m), bytesText(min(m.done, m.total)), bytesText(m.total))
+	if m.rate > 0 {
+		s += "  " + bytesText(m.rate) + "/s"
+	}
+	if m.etaSeconds >= 0 && m.done < m.total {
+		s += "  " + (time.Duration(m.etaSeconds) * time.Second).String() + " left"
+	}
+	return s
+}
+
+func line(m moment) string {
+	s := fmt.Sprintf("%-10s %s", m.state, numbers(m))
+	if m.attempt > 1 || m.reason != "" {
+		s += fmt.Sprintf("  attempt %d", m.attempt)
+	}
+	if m.reason != "" {
+		s += "  (last: " + m.reason + ")"
+	}
+	return strings.TrimRight(s, " ")
+}
+
+func bar(m moment, columns int) string {
+	text := fmt.Sprintf("%-10s %s", m.state, numbers(m))
+	room := min(columns-len(text)-3, 40)
+	if room < 10 || m.total <= 0 {
+		return text
+	}
+	full := int(percent(m)) * room / 100
+	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
+}
+
+// clip shortens text of single-width characters to a line.
+func clip(s string, columns int) string {
+	if len(s) > columns {
+		return s[:columns]
+	}
+	return s
+}
+
+// bytesText is for people: three significant digits.
+func bytesText(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	value, i := float64(max(n, 0)), 0
+	for value >= 999.5 && i < len(units)-1 {
+		value /= 1024
+		i++
+	}
+	switch {
+	case i == 0 || value >= 99.95:
+		return fmt.Sprintf("%.0f %s", value, units[i])
+	case value >= 9.995:
+		return fmt.Sprintf("%.1f %s", value, units[i])
+	}
+	return fmt.Sprintf("%.2f %s", value, units[i])
+}
