@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"mover/verbs"
 )
@@ -155,7 +156,7 @@ func (p *Provider) OpenDevice(name string) (verbs.Context, error) {
 			return openDevice(p.cfg, d, p.cfg.Addresses[i])
 		}
 	}
-	return nil, fmt.Errorf("soft: no device %q; there is %s", name, p.names())
+	return nil, &verbs.Error{Op: fmt.Sprintf("open device %q", name), Errno: syscall.ENODEV, Detail: "there is " + p.names()}
 }
 
 func (p *Provider) names() string {

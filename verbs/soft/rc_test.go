@@ -54,7 +54,7 @@ func TestConfig(t *testing.T) {
 	if _, err := p.OpenDevice("soft1"); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		t.Errorf("an address of another host: %v", err)
 	}
-	if _, err := p.OpenDevice("soft7"); err == nil || !strings.Contains(err.Error(), "soft0, soft1") {
+	if _, err := p.OpenDevice("soft7"); !errors.Is(err, syscall.ENODEV) || !strings.Contains(err.Error(), "soft0, soft1") {
 		t.Errorf("unknown device: %v", err)
 	}
 }
