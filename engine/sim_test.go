@@ -27,6 +27,9 @@ func seeds(t *testing.T, few int, f func(t *testing.T, seed uint64, replay strin
 		}
 		first, n = k, 1
 	}
+	if raceEnabled && os.Getenv("MOVER_SIM_SEEDS") == "" {
+		n = (n + 3) / 4 // one goroutine: the detector has little to see, and takes ten times as long
+	}
 	failed := 0
 	for seed := first; seed < first+uint64(n); seed++ {
 		replay := fmt.Sprintf("MOVER_SIM_SEED=%d go test -run '^%s$' ./engine/", seed, t.Name())
@@ -59,7 +62,7 @@ func (w *world) drawItems(n int, most int64, faults func() itemFaults) {
 func TestSimHealthy(t *testing.T) {
 	seeds(t, 25, func(t *testing.T, seed uint64, replay string) {
 		w := newWorld(t, seed, nil)
-		w.drawItems(1+w.rng.IntN(8), 2<<20, nil)
+		w.drawItems(1+w.rng.IntN(8), 1<<20, nil)
 		if w.runUntil("items", 100*s1, w.allDone) && w.runUntil("both up", s1, w.isUp) {
 			w.runFor(100 * ms)
 			w.checkQuiet()
@@ -123,9 +126,9 @@ func TestSimItemFaults(t *testing.T) {
 // side, by completion errors, events, port flaps and cuts. Everything arrives
 // all the same, and no slot, credit or segment is lost.
 func TestSimLanes(t *testing.T) {
-	seeds(t, 60, func(t *testing.T, seed uint64, replay string) {
+	seeds(t, 40, func(t *testing.T, seed uint64, replay string) {
 		w := newWorld(t, seed, nil)
-		w.drawItems(2+w.rng.IntN(8), 2<<20, nil)
+		w.drawItems(2+w.rng.IntN(8), 1<<20, nil)
 		w.scheduleFaults(1+w.rng.IntN(6), 30*ms)
 		if w.runUntil("items", 300*s1, w.allDone) && w.runUntil("lanes rebuilt, all settled", 60*s1, w.settled) {
 			w.runFor(50 * ms)
@@ -144,7 +147,7 @@ func TestSimLanes(t *testing.T) {
 func TestSimEnds(t *testing.T) {
 	seeds(t, 80, func(t *testing.T, seed uint64, replay string) {
 		w := newWorld(t, seed, nil)
-		w.drawItems(1+w.rng.IntN(8), 2<<20, w.drawItemFaults)
+		w.drawItems(1+w.rng.IntN(8), 1<<20, w.drawItemFaults)
 		if w.rng.IntN(2) == 0 {
 			w.scheduleFaults(w.rng.IntN(4), 20*ms)
 		}

@@ -181,6 +181,21 @@ func alignedMemory(bytes int64) []byte {
 	return b[skip : skip+int(bytes) : skip+int(bytes)]
 }
 
+// shares are leased again by later worlds: making them anew takes as long as
+// everything else.
+var shares [][]byte
+
+func takeShare(bytes int64) []byte {
+	for i, m := range shares {
+		if int64(len(m)) == bytes {
+			shares[i] = shares[len(shares)-1]
+			shares = shares[:len(shares)-1]
+			return m
+		}
+	}
+	return alignedMemory(bytes)
+}
+
 // drawWorld draws a configuration.
 func drawWorld(rng *rand.Rand) worldConfig {
 	pick := func(v ...int) int { return v[rng.IntN(len(v))] }
@@ -276,11 +291,13 @@ func (w *world) newSide(index int, host string) *simSide {
 		engines = append(engines, p.Poller)
 	}
 	s.session = NewSession(SessionConfig{
-		Dialler: index == 0, Open: open, Ports: ports, Pollers: engines, ShareBytes: 2 << 20 * 4,
+		Dialler: index == 0, Open: open, Ports: ports, Pollers: engines, ShareBytes: 4 << 20,
 		Lease: func(_ uint16, bytes int64) ([]byte, func(), error) {
 			s.leases++
 			released := false
-			return alignedMemory(bytes), func() {
+			memory := takeShare(bytes)
+			return memory, func() {
+				shares = append(shares, memory)
 				if released {
 					w.problem("%s: a lease was released twice", host)
 				}
@@ -393,7 +410,7 @@ func (p *simPoller) step() {
 	w := p.side.w
 	n := p.Step(w.now())
 	w.mix("step", int64(n))
-	if w.steps%8 == 0 {
+	if w.steps%16 == 0 {
 		p.check()
 	}
 	p.at = w.now() + 100 + w.rng.Int64N(2*us)
