@@ -3,7 +3,7 @@
 //
 //	testreport run FILE              summarise `go test -json`; fail if a test failed
 //	testreport skips ALLOWED FILE... list skipped tests; with CI=true, fail on those not allowed
-//	testreport hot FILE              check that no benchmark in FILE allocates
+//	testreport hot LISTED FILE       check that the listed benchmarks are in FILE and do not allocate
 package main
 
 import (
@@ -37,13 +37,17 @@ func run(args []string, out io.Writer, ci bool) error {
 			return err
 		}
 		return r.checkSkips(out, allowed, ci)
-	case len(args) == 2 && args[0] == "hot":
-		f, err := os.Open(args[1])
+	case len(args) == 3 && args[0] == "hot":
+		listed, err := readHot(args[1])
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(args[2])
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		return checkHot(f, out)
+		return checkHot(f, out, listed)
 	}
-	return fmt.Errorf("usage: testreport run FILE | skips ALLOWED FILE... | hot FILE")
+	return fmt.Errorf("usage: testreport run FILE | skips ALLOWED FILE... | hot LISTED FILE")
 }

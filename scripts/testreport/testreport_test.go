@@ -35,7 +35,8 @@ func TestReport(t *testing.T) {
 `
 	ranElsewhere := `{"Action":"pass","Package":"p","Test":"TestB","Elapsed":0}` + "\n"
 	nothing, allowB := file(t, "# none\n"), file(t, "# some\np.Test* it depends\n")
-	const hot = "pkg: p\nBenchmarkHot-2 \t 1000\t 12 ns/op\t 0 B/op\t 0 allocs/op\n"
+	listed := file(t, "# what\np BenchmarkHot\n")
+	const hot = "pkg: p\nBenchmarkHot/one-2 \t 1000\t 12 ns/op\t 0 B/op\t 0 allocs/op\n"
 	for _, c := range []struct {
 		name    string
 		args    []string
@@ -53,9 +54,12 @@ func TestReport(t *testing.T) {
 		{"skip allowed", []string{"skips", allowB, file(t, someRun)}, true, "", "skipped (allowed): p.TestB"},
 		{"skip made up for", []string{"skips", nothing, file(t, someRun), file(t, ranElsewhere)}, true, "", ""},
 		{"no reason", []string{"skips", file(t, "p.TestB\n"), file(t, someRun)}, true, "has no reason", ""},
-		{"hot", []string{"hot", file(t, hot)}, true, "", "0 allocs/op  p BenchmarkHot-2"},
-		{"hot allocates", []string{"hot", file(t, hot+"BenchmarkStep \t 1000\t 12 ns/op\t 8 B/op\t 1 allocs/op\n")}, true, "1 of 2 hot paths allocate", "ALLOCATES 1"},
-		{"no hot", []string{"hot", file(t, "pkg: p\nPASS\n")}, true, "no benchmark", ""},
+		{"hot", []string{"hot", listed, file(t, hot)}, true, "", "0 allocs/op  p BenchmarkHot/one-2"},
+		{"hot allocates", []string{"hot", listed, file(t, hot+"BenchmarkHot/two-16 \t 1000\t 12 ns/op\t 8 B/op\t 1 allocs/op\n")}, true, "1 measurements allocate", "ALLOCATES 1"},
+		{"another allocates", []string{"hot", listed, file(t, hot+"BenchmarkCold-2 \t 1000\t 12 ns/op\t 8 B/op\t 1 allocs/op\n")}, true, "", ""},
+		{"not there", []string{"hot", listed, file(t, "pkg: q\n"+hot[7:])}, true, "1 did not run", "MISSING   p BenchmarkHot"},
+		{"bad list", []string{"hot", file(t, "p\n"), file(t, hot)}, true, "is not a package and a benchmark", ""},
+		{"empty list", []string{"hot", nothing, file(t, hot)}, true, "of 0 hot paths", ""},
 		{"usage", []string{"hop"}, true, "usage", ""},
 	} {
 		var out strings.Builder
