@@ -182,8 +182,11 @@ func (s *simSide) itemOf(meta []byte) *simItem {
 
 // Open implements Receiver.
 func (s *simSide) Open(session *Session, ref ItemRef, offer *ItemOffer) {
-	i := s.itemOf(offer.Meta)
 	w := s.w
+	if w.liar != nil && s.openLie(session, ref, offer) {
+		return
+	}
+	i := s.itemOf(offer.Meta)
 	if i.from == s || i.opened || offer.Bytes != i.item.Bytes || ref.Attempt != i.item.Attempt {
 		w.problem("item %d: a wrong or second offer %+v", i.index, offer)
 	}
@@ -216,6 +219,10 @@ func (s *simSide) Open(session *Session, ref ItemRef, offer *ItemOffer) {
 
 // Publish implements Receiver.
 func (s *simSide) Publish(session *Session, ref ItemRef, t *Target, crc uint32, verified bool) {
+	if t.Handle == nil { // of openLie
+		session.Published(ref, nil, nil)
+		return
+	}
 	i := t.Handle.(*simItem)
 	w := s.w
 	if i.ended {
@@ -254,6 +261,10 @@ func firstDifference(a, b []byte) int {
 
 // Discard implements Receiver.
 func (s *simSide) Discard(session *Session, ref ItemRef, t *Target, why *reason.Error) {
+	if t.Handle == nil {
+		session.Discarded(ref)
+		return
+	}
 	i := t.Handle.(*simItem)
 	if i.ended || why == nil {
 		s.w.problem("item %d: Discard after Publish or Discard, or without a reason", i.index)

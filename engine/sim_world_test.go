@@ -38,6 +38,7 @@ type world struct {
 	tolerate map[sim.ViolationKind]bool
 	problems []string
 	hostile  bool // violations of the protocol are the point
+	liar     *liar
 	log      []string
 }
 
@@ -134,6 +135,15 @@ func (s *simSide) Send(m Message) error {
 	if l.mute {
 		return nil
 	}
+	if w.liar != nil && s.index == 1 {
+		w.liar.tell(l, m)
+		return nil
+	}
+	return l.carry(m)
+}
+
+func (l *simLink) carry(m Message) error {
+	w := l.w
 	delay := 2*us + w.rng.Int64N(60*us)
 	if w.rng.IntN(40) == 0 {
 		delay += w.rng.Int64N(8 * ms)
