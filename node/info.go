@@ -17,9 +17,6 @@ import (
 	"mover/verbs"
 )
 
-// Version is the program's version, set when it is linked.
-var Version = "devel"
-
 // info is what the API shows of the node. It implements api.NodeInfo.
 type info struct {
 	node     *Node
@@ -29,7 +26,7 @@ type info struct {
 
 // Version implements api.NodeInfo.
 func (i *info) Version() v1.Version {
-	v := v1.Version{Node: i.node.cfg.Node.Name, Version: Version, API: "v1", Go: runtime.Version(),
+	v := v1.Version{Node: i.node.cfg.Node.Name, Version: i.node.version, API: "v1", Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH, StartedAt: i.started}
 	if b, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range b.Settings {

@@ -52,7 +52,7 @@ func (n *Node) copyLocally(ctx context.Context, a *job.Attempt) (job.Result, err
 	}
 	sink, err := to.Create(ctx, create)
 	if errors.Is(err, fileio.ErrSkipped) {
-		return job.Result{Bytes: src.Size(), Skipped: true, Providers: []string{"local"}}, nil
+		return job.Result{Skipped: true, Providers: []string{"local"}}, nil
 	}
 	if err != nil {
 		return job.Result{}, err
@@ -69,7 +69,7 @@ func (n *Node) copyLocally(ctx context.Context, a *job.Attempt) (job.Result, err
 	}
 	a.Phase(job.Publishing)
 	if err := sink.Publish(ctx); errors.Is(err, fileio.ErrSkipped) {
-		return job.Result{Bytes: src.Size(), Skipped: true, Providers: []string{"local"}}, nil
+		return job.Result{Skipped: true, Providers: []string{"local"}}, nil
 	} else if err != nil {
 		return job.Result{}, err
 	}

@@ -2,7 +2,7 @@
 // control plane, job queue and HTTP API from a configuration, connects them,
 // and starts and stops them in order.
 //
-//	n, err := node.New(cfg, log) // what is missing on this host, and what to do
+//	n, err := node.New(cfg, version, log) // what is missing on this host, and what to do
 //	err = n.Run(ctx)             // until ctx ends; nil after a clean stop
 //
 // It decides nothing that a package below decides: what it has of its own is
@@ -29,6 +29,7 @@ import (
 // Node is a running node, or one about to be.
 type Node struct {
 	cfg       *config.Config
+	version   string // of the program, for the API
 	log       *slog.Logger
 	identity  *peer.Identity
 	roots     *roots
@@ -51,8 +52,8 @@ const (
 
 // New builds the node: keys and tokens (created if there are none), roots,
 // devices, memory, and the addresses it listens on. Nothing runs yet.
-func New(cfg *config.Config, log *slog.Logger) (_ *Node, err error) {
-	n := &Node{cfg: cfg, log: log, inbounds: newInbounds(), registry: prometheus.NewRegistry()}
+func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err error) {
+	n := &Node{cfg: cfg, version: version, log: log, inbounds: newInbounds(), registry: prometheus.NewRegistry()}
 	defer func() {
 		if err != nil {
 			n.abandon()

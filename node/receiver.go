@@ -87,7 +87,7 @@ func (r *receiver) open(ref engine.ItemRef, offer *engine.ItemOffer) (target *en
 	defer cancel()
 	in.sink, err = root.Create(ctx, spec)
 	if errors.Is(err, fileio.ErrSkipped) {
-		meta, err = job.DoneMeta{Bytes: m.Size, Skipped: true}.Encode()
+		meta, err = job.DoneMeta{Skipped: true}.Encode()
 		return nil, err == nil, meta, err
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *receiver) publish(in *inbound, crc uint32, verified bool) ([]byte, erro
 		done.CRC32C = job.FormatCRC32C(crc)
 	}
 	if err := in.sink.Publish(ctx); errors.Is(err, fileio.ErrSkipped) {
-		done = job.DoneMeta{Bytes: in.manifest.Size, Skipped: true}
+		done = job.DoneMeta{Skipped: true}
 	} else if err != nil {
 		return nil, err
 	}
