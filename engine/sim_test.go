@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"mover/reason"
+	"mover/verbs/sim"
 )
 
 // seeds calls f with as many seeds as the run is meant for: MOVER_SIM_SEEDS
@@ -175,8 +176,8 @@ func TestSimCorruption(t *testing.T) {
 			kind := []ItemKind{Staged, Direct}[w.rng.IntN(2)]
 			w.addItem(w.sides[w.rng.IntN(2)], kind, w.drawSize(1<<20), true, itemFaults{}, w.rng.Int64N(5*ms))
 		}
-		for range 1 + w.rng.IntN(3) {
-			w.after(w.rng.Int64N(10*ms), "corrupt", w.corrupt)
+		for range 1 + w.rng.IntN(8) {
+			w.after(w.rng.Int64N(8*ms), "corrupt", w.corrupt)
 		}
 		if w.runUntil("items", 100*s1, func() bool { return w.allDone() || w.bothEnded() }) {
 			for _, i := range w.items {
@@ -192,5 +193,33 @@ func TestSimCorruption(t *testing.T) {
 	})
 	if hits == 0 && os.Getenv("MOVER_SIM_SEED") == "" {
 		t.Error("no corruption was ever noticed")
+	}
+}
+
+// TestSimSourceMemoryChanges: memory that changes while it is sent is told
+// from damage on the way.
+func TestSimSourceMemoryChanges(t *testing.T) {
+	changed := 0
+	seeds(t, 40, func(t *testing.T, seed uint64, replay string) {
+		w := newWorld(t, seed, nil)
+		w.tolerate[sim.SourceChanged] = true // it is what the test does
+		i := w.addItem(w.sides[0], Direct, 1+w.rng.Int64N(1<<20), true, itemFaults{modifyAt: 1 + w.rng.Int64N(3*ms)}, 0)
+		other := w.addItem(w.sides[0], Direct, w.drawSize(1<<20), true, itemFaults{}, 0)
+		if w.runUntil("items", 100*s1, w.allDone) && w.runUntil("both up", s1, w.isUp) {
+			w.runFor(100 * ms)
+			w.checkQuiet()
+			// Changed before it was read, the bytes are what they are. Changed
+			// after the checksum was compared, they arrived as they were.
+			i.expect("", reason.SourceChanged, reason.ChecksumMismatch)
+			if e := i.result.Err; e != nil && e.Code == reason.SourceChanged {
+				changed++
+			}
+			other.expect()
+			w.close()
+		}
+		w.verdict(replay)
+	})
+	if changed == 0 && os.Getenv("MOVER_SIM_SEED") == "" {
+		t.Error("no change was ever noticed")
 	}
 }

@@ -52,6 +52,8 @@ type worldConfig struct {
 	segment         uint32
 	rateBits        uint64
 	firstGeneration uint64
+	rebuildMin      int64
+	rebuildMax      int64
 	fabric          sim.Options
 }
 
@@ -218,6 +220,8 @@ func drawWorld(rng *rand.Rand) worldConfig {
 	}
 	c.segment = c.payload * uint32(pick(1, 2, 3, 8, 32))
 	c.rateBits = uint64(pick(1e8, 1e9, 1e10, 100e9))
+	c.rebuildMin = int64(pick(10, 10, 300)) * ms
+	c.rebuildMax = int64(pick(500, 500, 5000, 12000)) * ms // also longer than settling may take
 	if rng.IntN(2) == 0 {
 		c.firstGeneration = generationMask - uint64(rng.IntN(4))
 	}
@@ -324,7 +328,7 @@ func (w *world) newSide(index int, host string) *simSide {
 			s.ended, s.why = true, why
 		},
 		PingEvery: 500 * ms, DeadAfter: 3 * s1, SetupTimeout: 5 * s1, DrainTimeout: 2 * s1, LaneDeadline: 6 * s1,
-		StallAfter: 30 * s1, RebuildMin: 10 * ms, RebuildMax: 500 * ms, firstGeneration: w.cfg.firstGeneration,
+		StallAfter: 30 * s1, RebuildMin: w.cfg.rebuildMin, RebuildMax: w.cfg.rebuildMax, firstGeneration: w.cfg.firstGeneration,
 	})
 	return s
 }
