@@ -212,7 +212,6 @@ type RecordAcks struct{ Acks []RecordAck }
 type ItemCommit struct {
 	Ref      ItemRef
 	CRC      uint32 // CRC32C of the item, from source memory; 0 without Verify
-	Meta     []byte // for the Receiver: what is known only at the end
 	Verified bool
 }
 

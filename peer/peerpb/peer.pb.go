@@ -2701,8 +2701,7 @@ type ItemCommit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ref           *ItemRef               `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Crc           uint32                 `protobuf:"fixed32,2,opt,name=crc,proto3" json:"crc,omitempty"`
-	Meta          []byte                 `protobuf:"bytes,3,opt,name=meta,proto3" json:"meta,omitempty"`
-	Verified      bool                   `protobuf:"varint,4,opt,name=verified,proto3" json:"verified,omitempty"`
+	Verified      bool                   `protobuf:"varint,3,opt,name=verified,proto3" json:"verified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2749,13 +2748,6 @@ func (x *ItemCommit) GetCrc() uint32 {
 		return x.Crc
 	}
 	return 0
-}
-
-func (x *ItemCommit) GetMeta() []byte {
-	if x != nil {
-		return x.Meta
-	}
-	return nil
 }
 
 func (x *ItemCommit) GetVerified() bool {
@@ -3072,13 +3064,12 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\x06detail\x18\x05 \x01(\tR\x06detail\":\n" +
 	"\n" +
 	"RecordAcks\x12,\n" +
-	"\x04acks\x18\x01 \x03(\v2\x18.mover.peer.v1.RecordAckR\x04acks\"x\n" +
+	"\x04acks\x18\x01 \x03(\v2\x18.mover.peer.v1.RecordAckR\x04acks\"d\n" +
 	"\n" +
 	"ItemCommit\x12(\n" +
 	"\x03ref\x18\x01 \x01(\v2\x16.mover.peer.v1.ItemRefR\x03ref\x12\x10\n" +
-	"\x03crc\x18\x02 \x01(\aR\x03crc\x12\x12\n" +
-	"\x04meta\x18\x03 \x01(\fR\x04meta\x12\x1a\n" +
-	"\bverified\x18\x04 \x01(\bR\bverified\"t\n" +
+	"\x03crc\x18\x02 \x01(\aR\x03crc\x12\x1a\n" +
+	"\bverified\x18\x03 \x01(\bR\bverified\"t\n" +
 	"\bItemDone\x12(\n" +
 	"\x03ref\x18\x01 \x01(\v2\x16.mover.peer.v1.ItemRefR\x03ref\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\rR\x04code\x12\x16\n" +
