@@ -43,6 +43,9 @@ type Config struct {
 	Tokens   *Tokens              // required
 	Registry *prometheus.Registry // required; also gets the API's and the jobs' metrics
 
+	// KnownPeer tells whether a name can be dialled, so that a slip is refused
+	// at once instead of retried for minutes; nil knows every name.
+	KnownPeer func(name string) bool
 	Receiving *job.Receiving // what other nodes send here; none
 	TLS       *tls.Config    // with a certificate; needed off loopback
 	Logger    *slog.Logger   // discards

@@ -50,6 +50,12 @@ func (a *API) submitJob(w http.ResponseWriter, r *http.Request, token *Token) er
 	if err := a.mayMove(token, spec); err != nil {
 		return err
 	}
+	if to := spec.Destination.Node; to != a.cfg.NodeName && a.cfg.KnownPeer != nil && !a.cfg.KnownPeer(to) {
+		p := refuse(http.StatusBadRequest, v1.CodeInvalidJob,
+			"destination.node: this node has no peer of that name; check the spelling, or add it under peers in this node's configuration")
+		p.field = "destination.node"
+		return p
+	}
 	s, replay, err := a.cfg.Queue.Submit(r.Context(), spec, a.owner(token), key)
 	if err != nil {
 		return err

@@ -123,6 +123,13 @@ func (n *Node) openControl() error {
 	return nil
 }
 
+// knownPeer reports whether a name can be dialled: it is configured, or the CA
+// may vouch for it.
+func (n *Node) knownPeer(name string) bool {
+	_, listed := n.cfg.Peers[name]
+	return listed || n.cfg.Control.CA != ""
+}
+
 // Run runs the node until ctx ends, and then stops it within stopLimit.
 func (n *Node) Run(ctx context.Context) error {
 	if err := n.path.Start(); err != nil {

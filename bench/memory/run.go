@@ -24,6 +24,7 @@ type Options struct {
 	ItemBytes int64
 	Items     int
 	Program   string // this program, to be started twice
+	Config    string // a configuration file for both, "" for the defaults
 	Errors    io.Writer
 }
 
@@ -71,6 +72,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	defer cancel()
 	common := []string{"bench", "mem", "--dir", dir, "--seconds", strconv.Itoa(o.Seconds), "--verify", verifyName(o.Verify),
 		"--item", strconv.FormatInt(o.ItemBytes, 10), "--items", strconv.Itoa(o.Items)}
+	if o.Config != "" {
+		common = append(common, "--config", o.Config)
+	}
 	receiver := exec.CommandContext(ctx, o.Program, append(common, "--role", "receive", "--fingerprint", ids[sourceName].Fingerprint)...)
 	receiver.Stderr = o.Errors
 	stop, err := receiver.StdinPipe() // its end stops the receiver

@@ -64,6 +64,9 @@ func benchMem(c *cli.Context) error {
 		return err
 	}
 	o.Errors = c.App.ErrWriter
+	if c.IsSet("config") {
+		o.Config = c.String("config")
+	}
 	r, err := memory.Run(c.Context, o)
 	if err != nil {
 		return err

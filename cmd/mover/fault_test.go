@@ -48,7 +48,7 @@ func TestUnknownPeer(t *testing.T) {
 	a.start(t)
 	makeFile(t, a.path("data", "f"), 1)
 	got := mover(t, append([]string{"cp", a.path("data", "f"), "nobody:incoming/"}, serverArgs(a)...)...)
-	got.want(t, exitFailed, "nobody")
+	got.want(t, exitUsage, "destination.node", "under peers")
 	a.stop(t)
 }
 
