@@ -6,6 +6,7 @@ import (
 
 	"mover/reason"
 	"mover/verbs"
+	"mover/verbs/sim"
 )
 
 // check recounts what a poller's groups account for.
@@ -200,7 +201,7 @@ func (w *world) finish() {
 func (w *world) verdict(replay string) {
 	w.tb.Helper()
 	for _, v := range w.f.Violations() {
-		if !w.tolerate[v.Kind] && !(v.Kind == 7 /* StaleQP */ && w.flapped(int64(v.At))) {
+		if !w.tolerate[v.Kind] && !(v.Kind == sim.StaleQP && w.flapped(int64(v.At))) {
 			w.problem("verbs: %v", v)
 		}
 	}

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"mover/reason"
+	"mover/verbs"
 	"mover/verbs/sim"
 )
 
@@ -73,9 +75,15 @@ func (w *world) device() (s *simSide, name string, at int) {
 	return s, s.ctxs[at].Device().Name, at
 }
 
+// qps are the QPs of a device that may fail: one that fails before it is even
+// in INIT ends the session, like any verb that should not fail.
+func (w *world) qps(s *simSide, name string) []sim.QPInfo {
+	return slices.DeleteFunc(w.f.QPs(s.host, name), func(q sim.QPInfo) bool { return q.State == verbs.StateReset })
+}
+
 func (w *world) anyQP() (uint32, bool) {
 	s, name, _ := w.device()
-	qps := w.f.QPs(s.host, name)
+	qps := w.qps(s, name)
 	if len(qps) == 0 {
 		return 0, false
 	}
@@ -97,7 +105,7 @@ func (w *world) fatalQP() {
 // killSide ends every QP of a device, data and credit, at once.
 func (w *world) killSide() {
 	s, name, _ := w.device()
-	for _, q := range w.f.QPs(s.host, name) {
+	for _, q := range w.qps(s, name) {
 		w.f.FatalQP(q.QPN)
 	}
 }
