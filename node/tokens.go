@@ -32,7 +32,8 @@ func (n *Node) openTokens() error {
 	if err != nil {
 		return fmt.Errorf("saving the first token: %w", err)
 	}
-	if err := f.Chmod(0o600); err == nil { // an old file keeps its mode otherwise
+	err = f.Chmod(0o600) // an old file keeps its mode otherwise
+	if err == nil {
 		_, err = f.WriteString(plain + "\n")
 	}
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
