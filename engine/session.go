@@ -148,7 +148,8 @@ func NewSession(cfg SessionConfig) *Session {
 	return s
 }
 
-// Start sends the first message.
+// Start sends the first message. It comes before the first Handle, and every
+// Handle is followed by a Run.
 func (s *Session) Start(now int64) {
 	s.now, s.startedAt, s.lastHeard, s.lastPing = now, now, now, now
 	open := s.cfg.Open

@@ -191,7 +191,7 @@ func TestSimCorruption(t *testing.T) {
 		}
 		w.verdict(replay)
 	})
-	if hits == 0 && os.Getenv("MOVER_SIM_SEED") == "" {
+	if hits == 0 && !raceEnabled && os.Getenv("MOVER_SIM_SEED") == "" {
 		t.Error("no corruption was ever noticed")
 	}
 }
@@ -219,7 +219,7 @@ func TestSimSourceMemoryChanges(t *testing.T) {
 		}
 		w.verdict(replay)
 	})
-	if changed == 0 && os.Getenv("MOVER_SIM_SEED") == "" {
+	if changed == 0 && !raceEnabled && os.Getenv("MOVER_SIM_SEED") == "" { // with a quarter of the seeds it may be so
 		t.Error("no change was ever noticed")
 	}
 }
