@@ -112,7 +112,8 @@ type Session struct {
 	noLaneSince                    int64
 	why                            *reason.Error
 	saidBye                        bool
-	unwired                        bool // closing, and every QP is destroyed
+	closeAt                        int64 // phaseClosing: the groups are closed then, 0 once they are
+	unwired                        bool  // closing, and every QP is destroyed
 }
 
 // result is something that a worker or the node tells the session.
@@ -221,6 +222,9 @@ func (s *Session) Lost(err error, now int64) {
 	s.now = now
 	s.saidBye = true // nobody hears it
 	s.end(asReason(err, reason.PeerUnreachable))
+	if s.closeAt != 0 {
+		s.closeGroups()
+	}
 }
 
 // Run does what is due: results of workers and the node, events of pollers,
@@ -257,6 +261,11 @@ func (s *Session) tick() int64 {
 	switch {
 	case s.phase == phaseClosed:
 		return math.MaxInt64
+	case s.phase == phaseClosing && s.now < s.closeAt:
+		return s.closeAt
+	case s.phase == phaseClosing && s.closeAt != 0:
+		s.closeGroups()
+		return s.now + c.DrainTimeout/4
 	case s.phase == phaseClosing:
 		s.tryClosed()
 		return s.now + c.DrainTimeout/4
@@ -326,9 +335,26 @@ func (s *Session) violation(what string) {
 
 // end begins the end: the peer is told, every item fails, every group closes.
 func (s *Session) end(why *reason.Error) {
-	if s.phase >= phaseClosing {
-		return
+	if s.phase < phaseClosing {
+		s.beginEnd(why)
+		s.closeGroups()
 	}
+}
+
+// byeGrace is how long the QPs outlive an orderly Bye, so that the peer hears
+// of the end before its lanes fail one by one. It closes the connection at
+// once, which ends the wait.
+const byeGrace = 200e6
+
+// endInOrder is end for a healthy session.
+func (s *Session) endInOrder(why *reason.Error) {
+	if s.phase < phaseClosing {
+		s.beginEnd(why)
+		s.closeAt = s.now + byeGrace
+	}
+}
+
+func (s *Session) beginEnd(why *reason.Error) {
 	s.phase, s.why = phaseClosing, why
 	if !s.saidBye {
 		bye := &Bye{}
@@ -347,6 +373,10 @@ func (s *Session) end(why *reason.Error) {
 	for _, i := range s.receiving {
 		s.endReceiving(i, s.itemError())
 	}
+}
+
+func (s *Session) closeGroups() {
+	s.closeAt = 0
 	for _, g := range s.groups {
 		if g.attached {
 			s.command(g.poller, command{kind: commandCloseGroup, group: g.group})
@@ -471,7 +501,7 @@ func (s *Session) handleResult(r *result) {
 	case resultViolation:
 		s.violation(r.err.Detail)
 	case resultClose:
-		s.end(r.err)
+		s.endInOrder(r.err)
 	case resultPortEvent:
 		s.portEvent(r.ctx, r.event)
 	}

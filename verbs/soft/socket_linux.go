@@ -63,7 +63,7 @@ func sendVector(fd int, v *vector, msg *unix.Msghdr) (int, syscall.Errno) {
 	msg.Iov = &v.iov[0]
 	msg.SetIovlen(v.n)
 	for {
-		n, _, e := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(msg)),
+		n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(msg)),
 			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		if e != unix.EINTR {
 			return int(n), e
@@ -74,7 +74,7 @@ func sendVector(fd int, v *vector, msg *unix.Msghdr) (int, syscall.Errno) {
 // recvVector is readv(2) on a non-blocking socket.
 func recvVector(fd int, v *vector) (int, syscall.Errno) {
 	for {
-		n, _, e := unix.Syscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&v.iov[0])), uintptr(v.n))
+		n, _, e := unix.RawSyscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&v.iov[0])), uintptr(v.n))
 		if e != unix.EINTR {
 			return int(n), e
 		}
