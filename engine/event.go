@@ -69,22 +69,3 @@ type command struct {
 	list  *laneList
 	check bool // verify
 }
-
-// resultKind is what a worker, or the node, tells a session.
-type resultKind uint8
-
-const (
-	resultAcks      resultKind = 1 + iota // records stored or refused
-	resultSegment                         // a segment arrived
-	resultSourceSum                       // a segment's checksum at the source
-	resultResum                           // the same, computed again after a mismatch
-	resultVerified                        // a source's Verify
-	resultViolation                       // the peer broke the protocol
-	resultSend                            // Session.Send
-	resultCancel                          // Session.Cancel
-	resultOpened                          // Session.Opened
-	resultPublished                       // Session.Published
-	resultDiscarded                       // Session.Discarded
-	resultClose                           // Session.Close
-	resultPortEvent                       // Session.PortEvent
-)

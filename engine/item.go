@@ -98,19 +98,3 @@ type Control interface {
 // Waker wakes a machine that may have parked. It never blocks; any goroutine
 // and any poller may call it.
 type Waker interface{ Wake() bool }
-
-// chunk is a range of a Staged item on its way through the groups. The session
-// makes it and gets it back: acked, refused, or given back unsent.
-type chunk struct {
-	item   *sendItem
-	offset int64
-	bytes  uint32
-	// crc is set by the worker that read the chunk, before the chunk is
-	// posted, and read by the session once the peer has acked it.
-	crc atomic.Uint32
-	// failed is a read error, set by the same worker.
-	failed *reason.Error
-	// posted is set by the poller before the peer can know of the chunk: an ack
-	// of anything else is a lie that would end the item under its reader.
-	posted atomic.Bool
-}

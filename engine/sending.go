@@ -2,12 +2,10 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"sync/atomic"
 
 	"mover/reason"
-	"mover/verbs"
 )
 
 // sendPhase is where an item is at its source.
@@ -42,11 +40,6 @@ type sendItem struct {
 	stopBy      int64
 	local       []registration // Direct: source memory, by device
 	remote      []MemoryRegion // Direct: destination memory
-}
-
-type chunkKey struct {
-	item   uint64
-	offset int64
 }
 
 // publishBytesPerSecond is how slow a destination's disk may be at its last
@@ -172,102 +165,6 @@ func fromPeer(code uint16, detail string) *reason.Error {
 	return &reason.Error{Code: c, Detail: clip(detail)}
 }
 
-// fill hands chunks to the groups that can send, in fair turns among items and
-// groups.
-func (s *Session) fill() {
-	for more := true; more; {
-		more = false
-		for _, g := range s.groups {
-			if g.upLanes == 0 || g.push.Free() == 0 {
-				continue
-			}
-			c := s.nextChunk()
-			if c == nil {
-				break
-			}
-			s.inFlight[chunkKey{c.item.ref.Item, c.offset}] = c
-			c.item.outstanding++
-			g.push.Stage(c)
-			more = true
-		}
-	}
-	for _, g := range s.groups {
-		if g.push.Publish() > 0 {
-			g.poller.waker.Wake()
-		}
-	}
-}
-
-func (s *Session) nextChunk() *chunk {
-	for range s.sending {
-		if s.turn++; s.turn >= len(s.sending) {
-			s.turn = 0
-		}
-		i := s.sending[s.turn]
-		if i.phase != sendMoving || i.item.Kind != Staged {
-			continue
-		}
-		if n := len(i.requeue); n > 0 {
-			c := i.requeue[n-1]
-			i.requeue = i.requeue[:n-1]
-			return c
-		}
-		if left := i.item.Bytes - i.next; left > 0 {
-			c := &chunk{item: i, offset: i.next, bytes: uint32(min(left, int64(s.plan.payloadBytes)))}
-			i.next += int64(c.bytes)
-			return c
-		}
-	}
-	return nil
-}
-
-// chunkBack takes a chunk that was not sent: unreadable, stopped, or without a
-// lane.
-func (s *Session) chunkBack(c *chunk) {
-	i := c.item
-	key := chunkKey{i.ref.Item, c.offset}
-	if s.inFlight[key] != c {
-		return // settled with its session
-	}
-	delete(s.inFlight, key)
-	i.outstanding--
-	switch {
-	case c.failed != nil:
-		i.stop(c.failed)
-	case i.phase == sendMoving:
-		i.requeue = append(i.requeue, c)
-	}
-}
-
-func (s *Session) handleRecordAcks(m *RecordAcks) error {
-	for k := range m.Acks {
-		a := &m.Acks[k]
-		key := chunkKey{a.Ref.Item, a.Offset}
-		c := s.inFlight[key]
-		if c == nil || !c.posted.Load() || c.item.ref != a.Ref || c.bytes != a.Bytes {
-			return fmt.Errorf("an ack for a record that is not in flight: item %d offset %d", a.Ref.Item, a.Offset)
-		}
-		delete(s.inFlight, key)
-		i := c.item
-		i.outstanding--
-		if a.Code != 0 {
-			i.stop(fromPeer(a.Code, a.Detail))
-			continue
-		}
-		s.ackedBytes(i, c.offset, int64(c.bytes), c.crc.Load())
-	}
-	return nil
-}
-
-func (s *Session) ackedBytes(i *sendItem, offset, bytes int64, crc uint32) {
-	i.acked += bytes
-	i.item.acked.Store(i.acked)
-	i.progressAt = s.now
-	if i.item.Verify {
-		i.crc ^= crcShift(crc, uint64(i.item.Bytes-offset-bytes))
-	}
-}
-
 // settleSending moves items on that have nothing out.
 func (s *Session) settleSending() {
 	for at := 0; at < len(s.sending); {
@@ -288,22 +185,6 @@ func (s *Session) settleSending() {
 			}
 		}
 		at++
-	}
-}
-
-// mayLetGo reports whether an item's memory and source are free to go: always
-// in a healthy session, else once every QP is gone.
-func (s *Session) mayLetGo() bool { return s.phase < phaseClosing || s.unwired }
-
-// dropUnsettled gives up on what closed groups can't tell of any more.
-func (s *Session) dropUnsettled() {
-	clear(s.inFlight)
-	for _, g := range s.groups {
-		clear(g.sent[:])
-	}
-	for _, i := range s.sending {
-		i.outstanding = 0
-		i.stop(s.itemError())
 	}
 }
 
@@ -415,56 +296,4 @@ func (s *Session) tickItems() int64 {
 		next = s.now
 	}
 	return next
-}
-
-// registration is memory registered on one of the session's devices.
-type registration struct {
-	device int
-	offset int64
-	mr     verbs.MR
-}
-
-// register registers memory on every device, split where a device can't take
-// it whole, at segment boundaries, so that no chunk crosses two MRs.
-func (s *Session) register(memory []byte, access verbs.Access) ([]registration, error) {
-	var regs []registration
-	for d := range s.pds {
-		most := len(memory)
-		if limit := s.pds[d].attr.MaxMRSize; uint64(most) > limit {
-			most = int(limit) / s.plan.segmentBytes * s.plan.segmentBytes
-			if most == 0 {
-				s.deregister(regs)
-				return nil, fmt.Errorf("device %s registers at most %d bytes, a segment has %d",
-					s.pds[d].ctx.Device().Name, limit, s.plan.segmentBytes)
-			}
-		}
-		for at := 0; at < len(memory); at += most {
-			mr, err := s.pds[d].pd.RegMR(memory[at:min(at+most, len(memory))], access)
-			if err != nil {
-				s.deregister(regs)
-				return nil, err
-			}
-			regs = append(regs, registration{device: d, offset: int64(at), mr: mr})
-		}
-	}
-	return regs, nil
-}
-
-func (s *Session) deregister(regs []registration) {
-	for _, r := range regs {
-		if err := r.mr.Dereg(); err != nil {
-			s.cfg.Log("deregistering an item's memory", "error", err)
-		}
-	}
-}
-
-// find is the registration of an offset on a device.
-func find(regs []registration, device int, offset int64) *registration {
-	for k := range regs {
-		r := &regs[k]
-		if r.device == device && offset >= r.offset && offset-r.offset < int64(r.mr.Length()) {
-			return r
-		}
-	}
-	return nil
 }

@@ -350,68 +350,6 @@ func (s *Session) handleGroupOpen(m *GroupOpen) error {
 	return nil
 }
 
-// tryClosed ends the end: once every group is closed and every item settled,
-// the QPs, the memory and the rest are taken down, in that order.
-func (s *Session) tryClosed() {
-	for _, g := range s.groups {
-		if !g.closed {
-			return
-		}
-	}
-	// QPs first, also before the items' memory goes: one that did not drain in
-	// time still has WRs that name it.
-	s.unwire()
-	s.dropUnsettled()
-	s.settleReceiving()
-	s.settleSending()
-	if len(s.sending) > 0 || len(s.receiving) > 0 || len(s.keep) > 0 {
-		return
-	}
-	s.takeDown()
-	s.phase = phaseClosed
-	if s.cfg.Ended != nil {
-		s.cfg.Ended(s.why)
-	}
-}
-
-func (s *Session) check(what string, err error) {
-	if err != nil {
-		s.cfg.Log("session: take down", "what", what, "error", err)
-	}
-}
-
-// unwire destroys the QPs, which are the session's again once their groups are
-// closed.
-func (s *Session) unwire() {
-	for _, l := range s.lanes {
-		if l.qp != nil {
-			s.check("QP", l.qp.Destroy())
-			l.qp = nil
-		}
-	}
-	s.unwired = true
-}
-
-func (s *Session) takeDown() {
-	for _, g := range s.groups {
-		for _, mr := range g.mrs {
-			s.check("MR", mr.Dereg())
-		}
-		for _, c := range g.cqs {
-			s.check("CQ", c.cq.Destroy())
-		}
-	}
-	for i := range s.pds {
-		s.check("PD", s.pds[i].pd.Dealloc())
-	}
-	for _, g := range s.groups {
-		for _, release := range g.release {
-			release()
-		}
-		g.poller.work.unreserve(g.reserved)
-	}
-}
-
 func ceilPowerOfTwo(n int) int {
 	p := 2
 	for p < n {

@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"mover/reason"
+)
+
+// chunk is a range of a Staged item on its way through the groups. The session
+// makes it and gets it back: acked, refused, or given back unsent.
+type chunk struct {
+	item   *sendItem
+	offset int64
+	bytes  uint32
+	// crc is set by the worker that read the chunk, before the chunk is
+	// posted, and read by the session once the peer has acked it.
+	crc atomic.Uint32
+	// failed is a read error, set by the same worker.
+	failed *reason.Error
+	// posted is set by the poller before the peer can know of the chunk: an ack
+	// of anything else is a lie that would end the item under its reader.
+	posted atomic.Bool
+}
+
+type chunkKey struct {
+	item   uint64
+	offset int64
+}
+
+// fill hands chunks to the groups that can send, in fair turns among items and
+// groups.
+func (s *Session) fill() {
+	for more := true; more; {
+		more = false
+		for _, g := range s.groups {
+			if g.upLanes == 0 || g.push.Free() == 0 {
+				continue
+			}
+			c := s.nextChunk()
+			if c == nil {
+				break
+			}
+			s.inFlight[chunkKey{c.item.ref.Item, c.offset}] = c
+			c.item.outstanding++
+			g.push.Stage(c)
+			more = true
+		}
+	}
+	for _, g := range s.groups {
+		if g.push.Publish() > 0 {
+			g.poller.waker.Wake()
+		}
+	}
+}
+
+func (s *Session) nextChunk() *chunk {
+	for range s.sending {
+		if s.turn++; s.turn >= len(s.sending) {
+			s.turn = 0
+		}
+		i := s.sending[s.turn]
+		if i.phase != sendMoving || i.item.Kind != Staged {
+			continue
+		}
+		if n := len(i.requeue); n > 0 {
+			c := i.requeue[n-1]
+			i.requeue = i.requeue[:n-1]
+			return c
+		}
+		if left := i.item.Bytes - i.next; left > 0 {
+			c := &chunk{item: i, offset: i.next, bytes: uint32(min(left, int64(s.plan.payloadBytes)))}
+			i.next += int64(c.bytes)
+			return c
+		}
+	}
+	return nil
+}
+
+// chunkBack takes a chunk that was not sent: unreadable, stopped, or without a
+// lane.
+func (s *Session) chunkBack(c *chunk) {
+	i := c.item
+	key := chunkKey{i.ref.Item, c.offset}
+	if s.inFlight[key] != c {
+		return // settled with its session
+	}
+	delete(s.inFlight, key)
+	i.outstanding--
+	switch {
+	case c.failed != nil:
+		i.stop(c.failed)
+	case i.phase == sendMoving:
+		i.requeue = append(i.requeue, c)
+	}
+}
+
+func (s *Session) handleRecordAcks(m *RecordAcks) error {
+	for k := range m.Acks {
+		a := &m.Acks[k]
+		key := chunkKey{a.Ref.Item, a.Offset}
+		c := s.inFlight[key]
+		if c == nil || !c.posted.Load() || c.item.ref != a.Ref || c.bytes != a.Bytes {
+			return fmt.Errorf("an ack for a record that is not in flight: item %d offset %d", a.Ref.Item, a.Offset)
+		}
+		delete(s.inFlight, key)
+		i := c.item
+		i.outstanding--
+		if a.Code != 0 {
+			i.stop(fromPeer(a.Code, a.Detail))
+			continue
+		}
+		s.ackedBytes(i, c.offset, int64(c.bytes), c.crc.Load())
+	}
+	return nil
+}
+
+func (s *Session) ackedBytes(i *sendItem, offset, bytes int64, crc uint32) {
+	i.acked += bytes
+	i.item.acked.Store(i.acked)
+	i.progressAt = s.now
+	if i.item.Verify {
+		i.crc ^= crcShift(crc, uint64(i.item.Bytes-offset-bytes))
+	}
+}

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"mover/reason"
+	"mover/verbs"
+)
+
+// resultKind is what a worker, or the node, tells a session.
+type resultKind uint8
+
+const (
+	resultAcks      resultKind = 1 + iota // records stored or refused
+	resultSegment                         // a segment arrived
+	resultSourceSum                       // a segment's checksum at the source
+	resultResum                           // the same, computed again after a mismatch
+	resultVerified                        // a source's Verify
+	resultViolation                       // the peer broke the protocol
+	resultSend                            // Session.Send
+	resultCancel                          // Session.Cancel
+	resultOpened                          // Session.Opened
+	resultPublished                       // Session.Published
+	resultDiscarded                       // Session.Discarded
+	resultClose                           // Session.Close
+	resultPortEvent                       // Session.PortEvent
+)
+
+// result is something that a worker or the node tells the session.
+type result struct {
+	kind   resultKind
+	group  uint16
+	seg    SlotRef
+	ref    ItemRef
+	bytes  uint32
+	offset int64
+	crc    uint32
+	item   *sendItem
+	send   *Item
+	target *Target
+	err    *reason.Error
+	meta   []byte
+	done   bool
+	event  verbs.AsyncEvent
+	ctx    verbs.Context
+}
+
+// deliver takes a result from a worker or the node, on any goroutine.
+func (s *Session) deliver(r result) {
+	s.mu.Lock()
+	s.results = append(s.results, r)
+	s.mu.Unlock()
+	s.cfg.Waker.Wake()
+}
+
+// deliverAcks takes a slot's acks from a worker.
+func (s *Session) deliverAcks(acks []RecordAck) {
+	s.mu.Lock()
+	s.acks = append(s.acks, acks...)
+	s.mu.Unlock()
+	s.cfg.Waker.Wake()
+}
+
+// takeResults handles what was delivered. Both queues are bounded by the ops
+// and items that exist.
+func (s *Session) takeResults() {
+	s.mu.Lock()
+	results, acks := s.results, s.acks
+	s.results, s.acks = s.spare[:0], s.sparing[:0]
+	s.mu.Unlock()
+	for i := range results {
+		s.handleResult(&results[i])
+	}
+	for at := 0; at < len(acks); at += MaxBatch {
+		batch := acks[at:min(at+MaxBatch, len(acks))]
+		s.send(&RecordAcks{Acks: append([]RecordAck(nil), batch...)})
+	}
+	clear(results)
+	clear(acks)
+	s.spare, s.sparing = results, acks
+}
+
+func (s *Session) handleResult(r *result) {
+	switch r.kind {
+	case resultSend:
+		s.startSending(r.send)
+	case resultCancel:
+		s.cancelSending(r.send, r.err)
+	case resultSegment:
+		s.segmentArrived(r)
+	case resultSourceSum, resultResum:
+		s.segmentSummed(r)
+	case resultVerified:
+		s.sourceVerified(r)
+	case resultOpened:
+		s.opened(r)
+	case resultPublished:
+		s.published(r)
+	case resultDiscarded:
+		s.discarded(r)
+	case resultViolation:
+		s.violation(r.err.Detail)
+	case resultClose:
+		s.endInOrder(r.err)
+	case resultPortEvent:
+		s.portEvent(r.ctx, r.event)
+	}
+}
