@@ -120,6 +120,7 @@ func (s *Session) tryClosed() {
 	}
 	s.takeDown()
 	s.phase = phaseClosed
+	s.shutResults()
 	if s.cfg.Ended != nil {
 		s.cfg.Ended(s.why)
 	}

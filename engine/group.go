@@ -276,6 +276,10 @@ func (g *group) finished(op *Op) {
 // submit hands an op to the workers; room for it was reserved.
 func (g *group) submit(op *Op) {
 	g.ops++
+	if g.poller.sums && (op.kind == opSum || op.kind == opSource) {
+		op.Execute(nil) // sums need no scratch
+		return
+	}
 	if len(g.unsubmitted) > 0 || !g.poller.work.push(op) {
 		g.unsubmitted = append(g.unsubmitted, op)
 	}

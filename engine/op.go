@@ -114,7 +114,7 @@ func (op *Op) Execute(s *Scratch) {
 			r.kind, r.item = resultSourceSum, op.item
 		}
 		if op.verify {
-			r.crc = Checksum(op.memory)
+			r.crc = op.sum()
 		}
 		// The op first: once the session has the result it may grant the
 		// entry, and the op in it, again.
@@ -125,6 +125,20 @@ func (op *Op) Execute(s *Scratch) {
 	case opResum:
 		session.deliver(result{kind: resultResum, group: op.group.id, seg: op.seg, item: op.item, crc: Checksum(op.memory)})
 	}
+}
+
+// sum checksums the segment. At the destination the item is held meanwhile: a
+// peer that aborts it right behind its write would else have the memory
+// unmapped under this worker.
+func (op *Op) sum() uint32 {
+	if op.kind == opSum {
+		item := op.session.inbox.enter(op.ref)
+		if item == nil {
+			return 0 // it has ended; nobody asks for the result
+		}
+		defer op.session.inbox.leave(item)
+	}
+	return Checksum(op.memory)
 }
 
 // load fills the slot: payload, then trailer.

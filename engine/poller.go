@@ -23,6 +23,7 @@ type Poller struct {
 	commands *ring.MPMC[command]
 	returned *ring.MPMC[*Op] // from workers
 	work     *WorkQueue
+	sums     bool // SumsItself
 	waker    Waker
 	channels []verbs.CompChannel
 
@@ -35,6 +36,11 @@ type Poller struct {
 type PollerConfig struct {
 	Index int // its place in PortOffer.Pollers
 	Work  *WorkQueue
+	// SumsItself has the poller compute segments' checksums on its own thread.
+	// On software verbs it has just copied the bytes, so they are in its cache,
+	// and waking a worker on the few CPUs there are costs more than the sum; on
+	// hardware it would keep the poller from its completions.
+	SumsItself bool
 	// Waker wakes the poller's own thread.
 	Waker Waker
 	// Channels are the completion channels of the devices it drives, for Arm
@@ -49,6 +55,7 @@ func NewPoller(cfg PollerConfig) *Poller {
 		commands: ring.NewMPMC[command](commandQueue),
 		returned: ring.NewMPMC[*Op](cfg.Work.ops.Cap()), // every op fits at once
 		work:     cfg.Work,
+		sums:     cfg.SumsItself,
 		waker:    cfg.Waker,
 		channels: cfg.Channels,
 	}

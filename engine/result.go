@@ -46,9 +46,30 @@ type result struct {
 // deliver takes a result from a worker or the node, on any goroutine.
 func (s *Session) deliver(r result) {
 	s.mu.Lock()
-	s.results = append(s.results, r)
+	over := s.over
+	if !over {
+		s.results = append(s.results, r)
+	}
 	s.mu.Unlock()
-	s.cfg.Waker.Wake()
+	if !over {
+		s.cfg.Waker.Wake()
+		return
+	}
+	if r.kind == resultSend {
+		r.send.Done(ItemResult{Err: s.itemError()}) // nobody else would tell its sender
+	}
+}
+
+// shutResults settles what is still queued; from now on deliver answers itself.
+func (s *Session) shutResults() {
+	s.mu.Lock()
+	s.over = true
+	late := s.results
+	s.results, s.acks = nil, nil
+	s.mu.Unlock()
+	for i := range late {
+		s.handleResult(&late[i])
+	}
 }
 
 // deliverAcks takes a slot's acks from a worker.

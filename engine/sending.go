@@ -49,8 +49,8 @@ const publishBytesPerSecond = 16 << 20
 // maxAux bounds the ops that sessions submit themselves.
 const maxAux = 16
 
-// Send begins an attempt at an item; item.Done tells its end. Any goroutine
-// may call it.
+// Send begins an attempt at an item; item.Done tells its end, at once and on
+// this goroutine if the session has ended. Any goroutine may call it.
 func (s *Session) Send(item *Item) { s.deliver(result{kind: resultSend, send: item}) }
 
 // Cancel stops an item with the reason given; item.Done follows when nothing

@@ -41,6 +41,7 @@ type Session struct {
 	inbox  inbox
 
 	mu      sync.Mutex
+	over    bool // nobody takes results any more
 	results []result
 	acks    []RecordAck
 	spare   []result // the slice drained last, used again

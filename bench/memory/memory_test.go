@@ -33,6 +33,7 @@ func child(args []string) error {
 	f.IntVar(&r.Options.Seconds, "seconds", 0, "")
 	f.Int64Var(&r.Options.ItemBytes, "item", 0, "")
 	f.IntVar(&r.Options.Items, "items", 0, "")
+	f.Int64Var(&r.Options.BlockBytes, "block", 0, "")
 	verify := f.String("verify", "", "")
 	if err := f.Parse(args); err != nil {
 		return err

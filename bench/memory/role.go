@@ -16,7 +16,6 @@ import (
 	"mover/engine"
 	"mover/node/config"
 	"mover/node/datapath"
-	"mover/numa"
 	"mover/peer"
 	"mover/reason"
 )
@@ -34,11 +33,17 @@ type Role struct {
 	Stdout      io.Writer
 }
 
+// region is memory for one item: a lease of the arena, or a block.
+type region interface {
+	Bytes() []byte
+	Release()
+}
+
 // side is a process with its data path.
 type side struct {
 	path    *datapath.Path
 	control *peer.Control
-	regions chan *numa.Lease // free memory for items
+	regions chan region // free memory for items
 }
 
 // Serve runs the role to its end.
@@ -50,8 +55,11 @@ func (r *Role) Serve(ctx context.Context) error {
 	if len(r.Config.Pollers.CPUs) == 0 {
 		r.Config.Pollers.CPUs = pollerCPU(r.Name)
 	}
-	// Two shares for the session, and the items' own memory.
-	r.Config.Memory.Arena = 2*r.Config.Memory.SessionShare + config.Size(r.Options.ItemBytes*int64(r.Options.Items))
+	// Two shares for the session, and the items' own memory unless it is a block.
+	r.Config.Memory.Arena = 2 * r.Config.Memory.SessionShare
+	if r.Options.BlockBytes == 0 {
+		r.Config.Memory.Arena += config.Size(r.Options.ItemBytes * int64(r.Options.Items))
+	}
 	s, err := r.open(ctx, self, other)
 	if err != nil {
 		return err
@@ -72,16 +80,15 @@ func (r *Role) open(ctx context.Context, self, other string) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{regions: make(chan *numa.Lease, r.Options.Items)}
+	s := &side{regions: make(chan region, r.Options.Items)}
 	if s.path, err = datapath.Open(r.Config, r.Log); err != nil {
 		return nil, err
 	}
 	for range r.Options.Items {
-		l, err := s.path.Lease(r.Options.ItemBytes, "benchmark item")
+		l, err := r.region(s)
 		if err != nil {
 			return nil, err
 		}
-		fill(l.Bytes())
 		s.regions <- l
 	}
 	if err := s.path.Start(); err != nil {
@@ -105,6 +112,23 @@ func (r *Role) open(ctx context.Context, self, other string) (*side, error) {
 	}
 	s.control.Start()
 	return s, nil
+}
+
+func (r *Role) region(s *side) (region, error) {
+	if n := r.Options.BlockBytes; n > 0 {
+		b, err := newBlock(int(r.Options.ItemBytes), int(n))
+		if err != nil {
+			return nil, err
+		}
+		fill(b.Bytes()[:n])
+		return b, nil
+	}
+	l, err := s.path.Lease(r.Options.ItemBytes, "benchmark item")
+	if err != nil {
+		return nil, err
+	}
+	fill(l.Bytes())
+	return l, nil
 }
 
 // fill makes memory that is touched and differs by position.
@@ -147,7 +171,7 @@ func (r *Role) send(ctx context.Context, s *side) error {
 		return err
 	}
 	type ended struct {
-		region *numa.Lease
+		region region
 		result engine.ItemResult
 	}
 	results := make(chan ended, r.Options.Items)
@@ -200,7 +224,7 @@ func (r *Role) send(ctx context.Context, s *side) error {
 	sec := last.Sub(from).Seconds()
 	return json.NewEncoder(r.Stdout).Encode(Report{
 		GbitPerSecond: float64(bytes) * 8 / sec / 1e9, Bytes: bytes, Seconds: sec, Verify: verifyName(r.Options.Verify),
-		RSSBytesSource: rss, ArenaBytes: s.path.ArenaBytes(),
+		RSSBytesSource: rss, ArenaBytes: s.path.ArenaBytes() + r.blocks(), BlockBytes: r.Options.BlockBytes,
 		Provider: s.path.Selection().Provider.Name(), Rails: len(s.path.Selection().Used()),
 	})
 }
@@ -212,6 +236,15 @@ func (s *side) releaseAll(ctx context.Context) error {
 	err := s.path.Close(ctx)
 	s.control.Close()
 	return err
+}
+
+// blocks is how many bytes of blocks are mapped: the kernel counts every
+// repetition as resident.
+func (r *Role) blocks() int64 {
+	if r.Options.BlockBytes == 0 {
+		return 0
+	}
+	return r.Options.ItemBytes * int64(r.Options.Items)
 }
 
 // receiver takes direct items into the side's memory.
@@ -233,13 +266,13 @@ func (r *receiver) Open(s *engine.Session, ref engine.ItemRef, offer *engine.Ite
 
 // Publish implements engine.Receiver.
 func (r *receiver) Publish(s *engine.Session, ref engine.ItemRef, t *engine.Target, _ uint32, _ bool) {
-	r.side.regions <- t.Handle.(*numa.Lease)
+	r.side.regions <- t.Handle.(region)
 	s.Published(ref, nil, nil)
 }
 
 // Discard implements engine.Receiver.
 func (r *receiver) Discard(s *engine.Session, ref engine.ItemRef, t *engine.Target, _ *reason.Error) {
-	r.side.regions <- t.Handle.(*numa.Lease)
+	r.side.regions <- t.Handle.(region)
 	s.Discarded(ref)
 }
 

@@ -23,9 +23,12 @@ type Options struct {
 	// ItemBytes is the size of one item; Items of them are in flight at once.
 	ItemBytes int64
 	Items     int
-	Program   string // this program, to be started twice
-	Config    string // a configuration file for both, "" for the defaults
-	Errors    io.Writer
+	// BlockBytes is the memory behind an item, repeated over its addresses, as
+	// iperf3 repeats one block; 0 gives every byte memory of its own.
+	BlockBytes int64
+	Program    string // this program, to be started twice
+	Config     string // a configuration file for both, "" for the defaults
+	Errors     io.Writer
 }
 
 // Report is what was measured. Sizes are bytes.
@@ -36,7 +39,8 @@ type Report struct {
 	Verify              string  `json:"verify"`
 	RSSBytesSource      int64   `json:"rss_bytes_source"`
 	RSSBytesDestination int64   `json:"rss_bytes_destination"`
-	ArenaBytes          int64   `json:"arena_bytes"`
+	ArenaBytes          int64   `json:"arena_bytes"` // with the items' memory
+	BlockBytes          int64   `json:"block_bytes"` // 0: memory of its own for every byte
 	Provider            string  `json:"provider"`
 	Rails               int     `json:"rails"`
 }
@@ -71,7 +75,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(o.Seconds)*time.Second+2*startLimit)
 	defer cancel()
 	common := []string{"bench", "mem", "--dir", dir, "--seconds", strconv.Itoa(o.Seconds), "--verify", verifyName(o.Verify),
-		"--item", strconv.FormatInt(o.ItemBytes, 10), "--items", strconv.Itoa(o.Items)}
+		"--item", strconv.FormatInt(o.ItemBytes, 10), "--items", strconv.Itoa(o.Items),
+		"--block", strconv.FormatInt(o.BlockBytes, 10)}
 	if o.Config != "" {
 		common = append(common, "--config", o.Config)
 	}

@@ -31,8 +31,9 @@ func benchMemCommand() *cli.Command {
 			configFlag(),
 			&cli.IntFlag{Name: "seconds", Value: 5, Usage: "how `LONG` to measure"},
 			&cli.StringFlag{Name: "verify", Value: "crc32c", Usage: "`crc32c or none`"},
-			&cli.Int64Flag{Name: "item", Value: 64 << 20, Usage: "`BYTES` of one item"},
+			&cli.Int64Flag{Name: "item", Value: 32 << 20, Usage: "`BYTES` of one item"},
 			&cli.IntFlag{Name: "items", Value: 2, Usage: "items in flight"},
+			&cli.Int64Flag{Name: "block", Value: 1 << 20, Usage: "`BYTES` of memory behind an item, repeated over its addresses as iperf3 repeats its block; 0: every byte has memory of its own"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
 			hidden(&cli.StringFlag{Name: "role"}), hidden(&cli.StringFlag{Name: "dir"}),
 			hidden(&cli.StringFlag{Name: "fingerprint"}), hidden(&cli.StringFlag{Name: "control"}),
@@ -45,7 +46,8 @@ func benchMem(c *cli.Context) error {
 	if err := wantArgs(c); err != nil {
 		return err
 	}
-	o := memory.Options{Seconds: c.Int("seconds"), Verify: c.String("verify") == "crc32c", ItemBytes: c.Int64("item"), Items: c.Int("items")}
+	o := memory.Options{Seconds: c.Int("seconds"), Verify: c.String("verify") == "crc32c", ItemBytes: c.Int64("item"), Items: c.Int("items"),
+		BlockBytes: c.Int64("block")}
 	switch {
 	case c.String("verify") != "crc32c" && c.String("verify") != "none":
 		return usagef("--verify: %q; allowed: crc32c, none", c.String("verify"))
@@ -55,6 +57,8 @@ func benchMem(c *cli.Context) error {
 		return usagef("--items: %d; allowed: 1 to 64", o.Items)
 	case o.ItemBytes < 2<<20 || o.ItemBytes%(2<<20) != 0 || o.ItemBytes > 16<<30:
 		return usagef("--item: %d; allowed: a multiple of 2 MiB up to 16 GiB", o.ItemBytes)
+	case o.BlockBytes < 0 || o.BlockBytes%4096 != 0 || o.BlockBytes > 0 && o.ItemBytes%o.BlockBytes != 0:
+		return usagef("--block: %d; allowed: 0, or a multiple of 4096 that divides --item", o.BlockBytes)
 	}
 	if c.String("role") != "" {
 		return benchRole(c, o)

@@ -149,7 +149,7 @@ func (l *Link) Conn() *peer.Conn { return l.conn }
 func (l *Link) Ready(ctx context.Context) error {
 	select {
 	case <-l.up:
-		return nil
+		return l.Err() // it may have ended since
 	case <-l.done:
 		return l.Err()
 	case <-ctx.Done():
