@@ -31,6 +31,7 @@ type group struct {
 	sendMemory []byte
 	local      []localSlot
 	freeLocal  []uint32 // a stack: the slot used last is still in cache
+	loading    int      // slots with workers
 	loaded     fifo     // slots read, to be posted
 	remote     []remoteSlot
 	freeRemote []uint32 // a stack, for the receiver's cache

@@ -74,11 +74,17 @@ func newPlan(dialler, acceptor *Open) (*plan, error) {
 	// A segment's chunks are posted together and count in one lane's window;
 	// whole chunks, so that a segment boundary is a chunk boundary.
 	segment := min(int(dialler.SegmentBytes), int(acceptor.SegmentBytes), p.depth*p.payloadBytes)
-	p.segmentBytes = segment / p.payloadBytes * p.payloadBytes
 	p.matchRails(dialler.Ports, acceptor.Ports)
 	if len(p.rails) == 0 {
 		return nil, fmt.Errorf("no port here can reach one there: %s; %s", portNames(dialler.Ports), portNames(acceptor.Ports))
 	}
+	// At least four segments fit a rail's bytes in flight, or it would wait for
+	// an ack between them.
+	for _, r := range p.rails {
+		rate := min(dialler.Ports[r.port[0]].RateBits, acceptor.Ports[r.port[1]].RateBits)
+		segment = min(segment, int(inFlightBytes(rate)/4))
+	}
+	p.segmentBytes = max(segment/p.payloadBytes, 1) * p.payloadBytes
 	p.layLanes(dialler, acceptor)
 	if len(p.groups) > MaxGroups {
 		return nil, fmt.Errorf("%d lane groups, at most %d: lower pollers.per_node", len(p.groups), MaxGroups)

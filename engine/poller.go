@@ -19,13 +19,14 @@ const commandQueue = 4096
 // QPs. The thread that owns it calls Step, Arm and Deadline; the rest is safe
 // from any goroutine.
 type Poller struct {
-	index    int
-	commands *ring.MPMC[command]
-	returned *ring.MPMC[*Op] // from workers
-	work     *WorkQueue
-	sums     bool // SumsItself
-	waker    Waker
-	channels []verbs.CompChannel
+	index     int
+	commands  *ring.MPMC[command]
+	returned  *ring.MPMC[*Op] // from workers
+	work      *WorkQueue
+	loadAhead int
+	sums      bool // SumsItself
+	waker     Waker
+	channels  []verbs.CompChannel
 
 	groups []*group // in order of attachment
 	wcs    [pollWCs]verbs.WC
@@ -41,6 +42,10 @@ type PollerConfig struct {
 	// and waking a worker on the few CPUs there are costs more than the sum; on
 	// hardware it would keep the poller from its completions.
 	SumsItself bool
+	// LoadAhead is how many slots of a group are read, or being read, before
+	// they can be posted: enough to keep every worker busy, and no more, so that
+	// a slot is posted while its bytes are still in cache. 0 does not bound it.
+	LoadAhead int
 	// Waker wakes the poller's own thread.
 	Waker Waker
 	// Channels are the completion channels of the devices it drives, for Arm
@@ -50,14 +55,18 @@ type PollerConfig struct {
 
 // NewPoller makes a poller without groups.
 func NewPoller(cfg PollerConfig) *Poller {
+	if cfg.LoadAhead == 0 {
+		cfg.LoadAhead = math.MaxInt
+	}
 	return &Poller{
-		index:    cfg.Index,
-		commands: ring.NewMPMC[command](commandQueue),
-		returned: ring.NewMPMC[*Op](cfg.Work.ops.Cap()), // every op fits at once
-		work:     cfg.Work,
-		sums:     cfg.SumsItself,
-		waker:    cfg.Waker,
-		channels: cfg.Channels,
+		index:     cfg.Index,
+		commands:  ring.NewMPMC[command](commandQueue),
+		returned:  ring.NewMPMC[*Op](cfg.Work.ops.Cap()), // every op fits at once
+		work:      cfg.Work,
+		loadAhead: cfg.LoadAhead,
+		sums:      cfg.SumsItself,
+		waker:     cfg.Waker,
+		channels:  cfg.Channels,
 	}
 }
 

@@ -5,7 +5,7 @@ import "mover/verbs"
 // load pulls chunks into free send slots: a worker reads each one.
 func (g *group) load() int {
 	n := 0
-	for len(g.freeLocal) > 0 && !g.closing {
+	for len(g.freeLocal) > 0 && !g.closing && g.loading+g.loaded.n < g.poller.loadAhead {
 		c, ok := g.pull.Pop()
 		if !ok {
 			break
@@ -21,6 +21,7 @@ func (g *group) load() int {
 		s.chunk, s.done, s.credited, s.remote = c, false, false, -1
 		s.op = Op{kind: opLoad, group: g, session: g.session, index: index,
 			memory: g.slotMemory(g.sendMemory, index), chunk: c}
+		g.loading++
 		g.submit(&s.op)
 	}
 	return n
@@ -28,6 +29,7 @@ func (g *group) load() int {
 
 // slotLoaded queues a slot that a worker has read.
 func (g *group) slotLoaded(op *Op) {
+	g.loading--
 	s := &g.local[op.index]
 	if s.chunk.failed != nil || g.closing {
 		g.giveChunkBack(op.index)

@@ -42,6 +42,11 @@ type deviceCQ struct {
 	cq     verbs.CQ
 }
 
+// inFlightBytes is a rail's limit of bytes in flight.
+func inFlightBytes(rateBits uint64) int64 {
+	return int64(min(rateBits/8/1000*inFlightMillis, 1<<40))
+}
+
 // inFlightMillis times a rail's rate is its limit of bytes in flight: what
 // covers a stop of the poller for garbage collection.
 const inFlightMillis = 5
@@ -215,7 +220,7 @@ func (s *Session) registerShare(g *sessionGroup, memory []byte, access verbs.Acc
 		}
 		if access == 0 {
 			port := s.railPort(uint16(r))
-			limit := int64(port.Offer.RateBits / 8 / 1000 * inFlightMillis)
+			limit := inFlightBytes(port.Offer.RateBits)
 			g.rails = append(g.rails, &groupRail{index: uint16(r), shown: s.Rails()[r], lkey: keys[d].LKey(),
 				limit: max(limit, 4*int64(g.cfg.strideBytes))})
 			continue

@@ -300,7 +300,7 @@ func (w *world) newSide(index int, host string) *simSide {
 	var engines []*Poller
 	for i := range pollers {
 		p := &simPoller{side: s}
-		p.Poller = NewPoller(PollerConfig{Index: i, Work: NewWorkQueue(4096, noPool{}), Waker: p, SumsItself: w.rng.IntN(2) == 0})
+		p.Poller = NewPoller(PollerConfig{Index: i, Work: NewWorkQueue(4096, noPool{}), Waker: p, SumsItself: w.rng.IntN(2) == 0, LoadAhead: w.rng.IntN(5)})
 		s.pollers = append(s.pollers, p)
 		engines = append(engines, p.Poller)
 	}

@@ -176,7 +176,8 @@ func (p *Path) makePollers() error {
 		if err != nil {
 			return err
 		}
-		m := engine.NewPoller(engine.PollerConfig{Index: i, SumsItself: p.Software(), Work: p.crews[place.Node].queue, Waker: parker, Channels: channels})
+		m := engine.NewPoller(engine.PollerConfig{Index: i, SumsItself: p.Software(),
+			LoadAhead: 2*p.workersPerNode(len(p.nodes())) + 4, Work: p.crews[place.Node].queue, Waker: parker, Channels: channels})
 		p.pollers = append(p.pollers, m)
 		p.threads = append(p.threads, newThread(i, m, parker, p.clock, place, p.spins(), p.cfg.Pollers.Spin))
 	}
