@@ -6,7 +6,7 @@
 // failing seed to the letter; a test of the source enforces that. Its three
 // machines are driven from outside:
 //
-//	Poller.Step(now)           by one pinned thread per NUMA node (node/poller.go)
+//	Poller.Step(now)           by one pinned thread per NUMA node (node/datapath)
 //	Session.Handle/Run(..now)  by one goroutine per session
 //	Op.Execute                 by workers: file reads and writes, checksums
 //

@@ -66,7 +66,6 @@ type recvItem struct {
 	phase  recvPhase
 	target *Target
 	why    *reason.Error // why it ends
-	commit *ItemCommit
 
 	// Direct.
 	mrs     []registration

@@ -38,9 +38,9 @@ type Item struct {
 	// kept mapped and unchanged by the caller until Done.
 	Memory []byte
 
-	// Done is called once, on the session's goroutine, when nothing of the item
-	// is in flight any more: Source and Memory are the caller's again. It must
-	// not block.
+	// Done is called once, on the session's goroutine (on the caller's of Send
+	// when the session has ended before), when nothing of the item is in flight
+	// any more: Source and Memory are the caller's again. It must not block.
 	Done func(ItemResult)
 
 	acked   atomic.Int64

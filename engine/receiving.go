@@ -238,7 +238,7 @@ func (s *Session) handleCommit(m *ItemCommit) error {
 		s.refuse(i, reason.New(reason.ChecksumMismatch, "the item has CRC32C %08x here, %08x at its source", crc, m.CRC))
 		return nil
 	}
-	i.phase, i.commit = recvPublishing, m
+	i.phase = recvPublishing
 	s.cfg.Receiver.Publish(s, i.ref, i.target, crc, i.offer.Verify)
 	return nil
 }

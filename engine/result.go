@@ -9,8 +9,7 @@ import (
 type resultKind uint8
 
 const (
-	resultAcks      resultKind = 1 + iota // records stored or refused
-	resultSegment                         // a segment arrived
+	resultSegment   resultKind = 1 + iota // a segment arrived
 	resultSourceSum                       // a segment's checksum at the source
 	resultResum                           // the same, computed again after a mismatch
 	resultVerified                        // a source's Verify
