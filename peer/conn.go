@@ -216,8 +216,8 @@ func (c *Conn) run(control, items stream) {
 	c.link.shut()
 	readers.Wait()
 	writers.Wait()
+	close(c.done) // first: who sees the end of Messages may ask Err why
 	close(c.msgs)
-	close(c.done)
 	c.owner.ended(c)
 }
 
