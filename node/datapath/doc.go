@@ -6,10 +6,10 @@
 // that arrive, and whoever sends brings the Sources. The node puts files there,
 // the memory benchmark plain memory.
 //
-//	path, err := datapath.Open(cfg, selection, log)
-//	path.Start()
-//	link := path.Link(conn, receiver)
+//	path, err := datapath.Open(cfg, log)
+//	err = path.Start()
+//	link, err := path.Link(conn, receiver)
 //	if err := link.Ready(ctx); err != nil { ... }
 //	link.Session().Send(item)
-//	path.Close(ctx) // after every link has ended
+//	err = path.Close(ctx) // ends every session first
 package datapath
