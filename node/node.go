@@ -152,8 +152,13 @@ func (n *Node) Run(ctx context.Context) error {
 	return errors.Join(err, n.stop(stopWeb, served))
 }
 
-// stopLimit bounds stopping; the command gives up after 10 s.
-const stopLimit = 8 * time.Second
+// stopLimit bounds stopping; the command gives up after 10 s. attemptsLimit is
+// how much of it attempts have to end by themselves: with a peer that is silent
+// that takes until their writes are given up, and ending the session is faster.
+const (
+	stopLimit     = 8 * time.Second
+	attemptsLimit = 3 * time.Second
+)
 
 // stop ends what Run started, in the order in which it depends on each other:
 // no new jobs, then no attempts, no sessions, no data path.
@@ -162,7 +167,9 @@ func (n *Node) stop(stopWeb func(), served <-chan error) error {
 	defer cancel()
 	n.web.notReady()
 	var errs []error
-	errs = append(errs, n.queue.Close(ctx))
+	attempts, cancelAttempts := context.WithTimeout(ctx, attemptsLimit)
+	defer cancelAttempts()
+	late := n.queue.Close(attempts)
 	stopWeb()
 	if served != nil {
 		select {
@@ -173,6 +180,9 @@ func (n *Node) stop(stopWeb func(), served <-chan error) error {
 		}
 	}
 	errs = append(errs, n.path.Close(ctx))
+	if late != nil {
+		errs = append(errs, n.queue.Close(ctx)) // their sessions have ended since
+	}
 	n.control.Close()
 	n.roots.close()
 	return errors.Join(errs...)
