@@ -59,22 +59,38 @@ func (b *inbounds) begin(in *inbound, wait time.Duration) (meta []byte, err erro
 	}
 }
 
-// end takes an item out; meta is not nil when it was published.
-func (b *inbounds) end(in *inbound, meta []byte) {
+// end takes an item out; meta is not nil when it was published. forgotten is
+// the item that is remembered no longer for it, if any.
+func (b *inbounds) end(in *inbound, meta []byte) (forgotten *itemKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open[in.key] != in {
-		return
+		return nil
 	}
 	delete(b.open, in.key)
 	close(in.over)
 	if meta == nil {
-		return
+		return nil
 	}
-	b.published[in.key] = meta
-	b.order = append(b.order, in.key)
-	if len(b.order) > rememberPublished {
-		delete(b.published, b.order[0])
-		b.order = b.order[1:]
+	return b.remember(in.key, meta)
+}
+
+// recall enters what an earlier process published.
+func (b *inbounds) recall(key itemKey, meta []byte) (forgotten *itemKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.remember(key, meta)
+}
+
+// remember adds to what was published. mu is held.
+func (b *inbounds) remember(key itemKey, meta []byte) (forgotten *itemKey) {
+	b.published[key] = meta
+	b.order = append(b.order, key)
+	if len(b.order) <= rememberPublished {
+		return nil
 	}
+	oldest := b.order[0]
+	delete(b.published, oldest)
+	b.order = b.order[1:]
+	return &oldest
 }

@@ -50,6 +50,9 @@ func (n *Node) copyLocally(ctx context.Context, a *job.Attempt) (job.Result, err
 	if err != nil {
 		return job.Result{}, err
 	}
+	e := newEntry(n.cfg.Node.Name, m)
+	n.journal.put(e)
+	defer n.journal.remove(e.key())
 	sink, err := to.Create(ctx, create)
 	if errors.Is(err, fileio.ErrSkipped) {
 		return job.Result{Skipped: true, Providers: []string{"local"}}, nil

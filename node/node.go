@@ -37,6 +37,7 @@ type Node struct {
 	control   *peer.Control
 	sessions  *sessions
 	inbounds  *inbounds
+	journal   *journal
 	receiving *job.Receiving
 	queue     *job.Queue
 	registry  *prometheus.Registry
@@ -65,6 +66,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 	if n.roots, err = openRoots(cfg.Roots); err != nil {
 		return nil, err
 	}
+	n.recoverReceiving()
 	if n.path, err = datapath.Open(cfg, log); err != nil {
 		return nil, err
 	}
@@ -100,7 +102,20 @@ func (n *Node) openState() error {
 		n.log.Info("created this node's key and certificate", "in", identityDir(dir), "fingerprint", id.Fingerprint)
 	}
 	n.identity = id
+	if n.journal, err = openJournal(dir, n.log); err != nil {
+		return err
+	}
 	return n.openTokens()
+}
+
+// recoverReceiving cleans up behind an earlier process that was killed, and
+// learns what it published.
+func (n *Node) recoverReceiving() {
+	for _, e := range n.journal.recover(n.roots) {
+		if forgotten := n.inbounds.recall(e.key(), e.Done); forgotten != nil {
+			n.journal.remove(*forgotten)
+		}
+	}
 }
 
 // identityDir is where a node keeps its key.

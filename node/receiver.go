@@ -83,6 +83,7 @@ func (r *receiver) open(ref engine.ItemRef, offer *engine.ItemOffer) (target *en
 	if err != nil {
 		return nil, false, nil, err
 	}
+	r.node.journal.put(newEntry(r.peer.Name, m))
 	ctx, cancel := context.WithTimeout(context.Background(), r.node.cfg.Jobs.StallAfter)
 	defer cancel()
 	in.sink, err = root.Create(ctx, spec)
@@ -118,12 +119,21 @@ func (r *receiver) publish(in *inbound, crc uint32, verified bool) ([]byte, erro
 	if verified {
 		done.CRC32C = job.FormatCRC32C(crc)
 	}
+	meta, err := done.Encode()
+	if err != nil {
+		return nil, err
+	}
+	// Before the name appears: from then on a killed process must be able to
+	// say that the file is this item's.
+	e := newEntry(r.peer.Name, in.manifest)
+	e.Done, e.Inode = meta, in.sink.Inode()
+	r.node.journal.put(e)
 	if err := in.sink.Publish(ctx); errors.Is(err, fileio.ErrSkipped) {
-		done = job.DoneMeta{Skipped: true}
+		return job.DoneMeta{Skipped: true}.Encode()
 	} else if err != nil {
 		return nil, err
 	}
-	return done.Encode()
+	return meta, nil
 }
 
 // publishTimeout bounds a publication's wait for writes in progress; the sync
@@ -150,7 +160,14 @@ func (r *receiver) end(in *inbound, meta []byte, err error) {
 	if err != nil {
 		meta = nil
 	}
-	r.node.inbounds.end(in, meta)
+	// The record goes before the item can be begun again, and that of a
+	// published file stays as long as the file is remembered.
+	if meta == nil || in.sink == nil || !in.sink.Published() {
+		r.node.journal.remove(in.key)
+	}
+	if forgotten := r.node.inbounds.end(in, meta); forgotten != nil {
+		r.node.journal.remove(*forgotten)
+	}
 }
 
 // asReason gives every failure a reason.

@@ -205,6 +205,29 @@ func TestPeerKilledInMidTransfer(t *testing.T) {
 	b.stop(t)
 }
 
+// TestKilledDestinationIsCleanedUp: the job never comes back to a destination
+// that was killed, and yet no partial file stays there.
+func TestKilledDestinationIsCleanedUp(t *testing.T) {
+	a, b := pair(t, "")
+	makeFile(t, a.path("data", "big"), 256<<20)
+	id := a.submit(t, "big", "b", "big")
+	within(t, jobLimit, "no byte has moved", func() bool { return a.job(t, id).Progress.BytesDone > 0 })
+	b.kill(t)
+	if left, err := os.ReadDir(b.path("incoming")); err != nil || len(left) != 1 || left[0].Name() == "big" {
+		t.Fatalf("killed in the middle, b has %v, %v", left, err)
+	}
+	if status, _, answer := a.call(t, http.MethodPost, "/v1/jobs/"+id+"/cancel", ""); status != http.StatusOK {
+		t.Fatalf("cancel: %d %s", status, answer)
+	}
+	if s := a.ended(t, id); s.State != job.Canceled {
+		t.Fatalf("the job is %s", s.State)
+	}
+	b.start(t)
+	wantEmpty(t, b.path("incoming"))
+	a.stop(t)
+	b.stop(t)
+}
+
 func TestStopInMidTransfer(t *testing.T) {
 	a, b := pair(t, "")
 	makeFile(t, a.path("data", "big"), 256<<20)
