@@ -93,12 +93,12 @@ func chooseGID(ctx verbs.Context, port uint8) (verbs.GIDEntry, error) {
 		return verbs.GIDEntry{}, err
 	}
 	for _, e := range entries {
-		if e.Type == verbs.GIDRoCEv2 && !e.GID.Addr().IsLinkLocalUnicast() {
+		if e.Type == verbs.GIDRoCEv2 && !e.GID.IsZero() && !e.GID.Addr().IsLinkLocalUnicast() {
 			return e, nil
 		}
 	}
 	for _, e := range entries {
-		if e.Type != verbs.GIDRoCEv1 {
+		if e.Type != verbs.GIDRoCEv1 && !e.GID.IsZero() {
 			return e, nil
 		}
 	}
