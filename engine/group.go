@@ -271,6 +271,8 @@ func (g *group) finished(op *Op) {
 		g.slotLoaded(op)
 	case opStore:
 		g.slotStored(op)
+	case opSum:
+		g.table[op.index].summing = false
 	}
 }
 
@@ -278,7 +280,7 @@ func (g *group) finished(op *Op) {
 func (g *group) submit(op *Op) {
 	g.ops++
 	if g.poller.sums && (op.kind == opSum || op.kind == opSource) {
-		op.Execute(nil) // sums need no scratch
+		g.poller.own = append(g.poller.own, op)
 		return
 	}
 	if len(g.unsubmitted) > 0 || !g.poller.work.push(op) {

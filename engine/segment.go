@@ -43,6 +43,7 @@ type segmentEntry struct {
 	op         Op
 	generation uint32
 	granted    bool
+	summing    bool // op is a worker's
 	ref        ItemRef
 	memory     []byte
 	offset     int64
@@ -193,7 +194,14 @@ func (g *group) segmentReceived(l *lane, index, generation, bytes uint32) {
 		g.violation("a segment whose last chunk has the wrong length", nil)
 		return
 	}
-	e.granted = false
+	if e.summing {
+		g.poller.takeBack() // the grant came after the sum: it is on its way
+	}
+	if e.summing {
+		g.violation("a write to a segment whose checksum is still computed", nil)
+		return
+	}
+	e.granted, e.summing = false, true
 	add(&g.poller.stats.RecvBytes, len(e.memory))
 	l.rail.shown.RecvBytes.Add(uint64(len(e.memory)))
 	e.op = Op{kind: opSum, group: g, session: g.session, index: index, memory: e.memory,
