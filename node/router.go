@@ -97,18 +97,13 @@ func (s *expectingSource) Verify(crc uint32) error {
 func (n *Node) await(ctx context.Context, a *job.Attempt, s *engine.Session, item *engine.Item, done <-chan engine.ItemResult) engine.ItemResult {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	seen, ended := int64(0), ctx.Done()
+	seen, ended, told := int64(0), ctx.Done(), phases{tell: a.Phase}
 	progress := func() {
 		if acked := item.Acked(); acked > seen {
 			a.Progress.Add(acked - seen)
 			seen = acked
 		}
-		if item.Verifying() {
-			a.Phase(job.Verifying)
-		}
-		if item.Publishing() {
-			a.Phase(job.Publishing)
-		}
+		told.reached(item.Verifying(), item.Publishing())
 	}
 	for {
 		select {
@@ -124,6 +119,27 @@ func (n *Node) await(ctx context.Context, a *job.Attempt, s *engine.Session, ite
 		case <-tick.C:
 			progress()
 		}
+	}
+}
+
+// phases tells the queue of each phase once: the item stays verified while it
+// is being published, and a job does not go back.
+type phases struct {
+	tell func(job.State)
+	last job.State
+}
+
+func (p *phases) reached(verifying, publishing bool) {
+	next := p.last
+	switch {
+	case publishing:
+		next = job.Publishing
+	case verifying:
+		next = job.Verifying
+	}
+	if next != p.last {
+		p.last = next
+		p.tell(next)
 	}
 }
 
