@@ -18,7 +18,8 @@ api=$(sed -n 's/^  listen: \(127[^ ]*\).*/\1/p' "$dir/config.yaml" | head -n 1)
 
 log=$dir/mover.log
 # A session of its own: a Ctrl-C here must reach it once, through stop_node.
-setsid "$mover" run --config "$dir/config.yaml" > >(tee "$log") 2>&1 </dev/null &
+# Not tee either, or the node would die of SIGPIPE instead of stopping.
+setsid "$mover" run --config "$dir/config.yaml" > >(trap '' INT TERM; exec tee "$log") 2>&1 </dev/null &
 pid=$!
 trap 'stop_node "$pid"; exit' INT TERM
 trap 'stop_node "$pid"' EXIT
@@ -31,7 +32,7 @@ Every request needs a token; an admin's is in $dir/state/token.
 Paste into another terminal:
 
   export MOVER_SERVER=http://$api MOVER_TOKEN_FILE=$dir/state/token
-  $mover cp $dir/data/hello.txt here:incoming/ && cat $dir/incoming/hello.txt
+  $mover cp --overwrite always $dir/data/hello.txt here:incoming/ && cat $dir/incoming/hello.txt
 
 or, with curl:
 
