@@ -35,7 +35,7 @@ func cpCommand() *cli.Command {
 			&cli.IntFlag{Name: "priority", Usage: "`-100 to 100`, higher goes first"},
 			&cli.StringSliceFlag{Name: "label", Usage: "`KEY=VALUE`, to find the job again; may be repeated"},
 			&cli.StringFlag{Name: "deadline", Usage: "give up after this `DURATION`, such as 2h"},
-			&cli.BoolFlag{Name: "detach", Usage: "print the job's ID and return; see `mover jobs get ID --wait`"},
+			&cli.BoolFlag{Name: "detach", Usage: "print the job's ID and return; mover jobs get ID --wait waits for it"},
 		),
 		Action: func(c *cli.Context) error {
 			if err := wantArgs(c, "SRC", "DST"); err != nil {

@@ -36,7 +36,8 @@ func newProgressView(out io.Writer) *progressView {
 	v := &progressView{out: out, now: time.Now}
 	if f, isFile := out.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
 		v.width = func() int {
-			if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
+			// A terminal that nobody told its size says 0: see ioctl_tty(2).
+			if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
 				return columns
 			}
 			return 80

@@ -49,7 +49,7 @@ func runCommand() *cli.Command {
 	}
 }
 
-var errStoppedAtOnce = errors.New("stopped at once by a second signal; jobs in flight are retried after the next start")
+var errStoppedAtOnce = errors.New("stopped at once by a second signal; submit the jobs in flight again after the next start")
 
 // serve runs start until it returns or is stopped: the first signal ends its
 // context, a second one, or the time limit, gives up waiting for it.
@@ -80,7 +80,7 @@ func serve(parent context.Context, signals <-chan os.Signal, within time.Duratio
 	case <-signals:
 		return errStoppedAtOnce
 	case <-limit.C:
-		return fmt.Errorf("did not stop within %v; jobs in flight are retried after the next start", within)
+		return fmt.Errorf("did not stop within %v; submit the jobs in flight again after the next start", within)
 	}
 }
 
