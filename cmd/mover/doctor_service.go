@@ -69,7 +69,7 @@ func checkFiles(cfg *config.Config) []finding {
 	return out
 }
 
-// fileSystems where SQLite's locks and fsync do not mean what they say.
+// networkFileSystems are those where locks and fsync do not mean what they say.
 var networkFileSystems = map[int64]string{
 	unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.SMB2_SUPER_MAGIC: "SMB", unix.CIFS_SUPER_MAGIC: "CIFS",
 	unix.CEPH_SUPER_MAGIC: "Ceph", unix.AFS_SUPER_MAGIC: "AFS", unix.CODA_SUPER_MAGIC: "Coda", 0x0BD00BD0: "Lustre",
@@ -207,7 +207,7 @@ func checkPeer(ctx context.Context, name, address string) finding {
 		return warn("peer "+name, "start mover there, open the port, or correct peers."+name+".addresses", "%v", err)
 	}
 	conn.Close()
-	return ok("peer "+name, "%s answers", address)
+	return ok("peer "+name, "%s can be reached; whether it is %s, only the first job tells", address, name)
 }
 
 // configOrDefault is loadConfig, but for commands that are useful before there
