@@ -200,6 +200,7 @@ func (n *Node) stop(stopWeb func(), served <-chan error) error {
 	}
 	n.control.Close()
 	n.roots.close()
+	n.journal.close()
 	return errors.Join(errs...)
 }
 
@@ -216,6 +217,9 @@ func (n *Node) abandon() {
 	}
 	if n.roots != nil {
 		n.roots.close()
+	}
+	if n.journal != nil {
+		n.journal.close()
 	}
 }
 
