@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -56,7 +57,7 @@ const maxDetailBytes = 1024
 func NewReason(err error) Reason {
 	code := reason.Of(err)
 	detail := strings.TrimPrefix(err.Error(), string(code)+": ")
-	return Reason{Code: code, Detail: cleanDetail(detail), Retryable: code.Retryable()}
+	return Reason{Code: code, Detail: cleanDetail(detail), Retryable: code.Retryable() && !errors.Is(err, reason.ErrFinal)}
 }
 
 // cleanDetail makes text that may hold a peer's words or a file's name safe to

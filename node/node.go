@@ -31,6 +31,7 @@ type Node struct {
 	cfg       *config.Config
 	version   string // of the program, for the API
 	log       *slog.Logger
+	lock      *stateLock
 	identity  *peer.Identity
 	roots     *roots
 	path      *datapath.Path
@@ -93,6 +94,10 @@ func (n *Node) openState() error {
 	dir := n.cfg.Node.StateDir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("node.state_dir: %w; create it for the user that runs mover, or set another", err)
+	}
+	var err error
+	if n.lock, err = lockState(dir); err != nil {
+		return err
 	}
 	id, created, err := peer.LoadOrCreate(identityDir(dir), n.cfg.Node.Name)
 	if err != nil {
@@ -200,6 +205,7 @@ func (n *Node) stop(stopWeb func(), served <-chan error) error {
 	}
 	n.control.Close()
 	n.roots.close()
+	n.lock.release()
 	n.journal.close()
 	return errors.Join(errs...)
 }
@@ -233,5 +239,5 @@ func (n *Node) announce() {
 	n.log.Log(context.Background(), level, "verbs provider", "provider", s.Provider.Name(), "why", s.Reason,
 		"rails", len(s.Used()), "fallback", s.Fallback)
 	n.log.Info("node is up", "node", n.cfg.Node.Name, "api", n.web.url(), "control", fmt.Sprint(n.control.Addrs()),
-		"fingerprint", n.identity.Fingerprint, "token_file", n.tokenPath())
+		"fingerprint", n.identity.Fingerprint, "token", n.tokenHint())
 }

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"mover/engine"
@@ -86,8 +88,9 @@ func (s *expectingSource) Verify(crc uint32) error {
 		return err
 	}
 	if s.expects && crc != s.want {
-		return reason.New(reason.ChecksumMismatch, "the source has CRC32C %s, the job expects %s",
-			job.FormatCRC32C(crc), job.FormatCRC32C(s.want))
+		return &reason.Error{Code: reason.ChecksumMismatch, Err: reason.ErrFinal,
+			Detail: fmt.Sprintf("the source has CRC32C %s, the job expects %s; correct what it expects, or the source is not the file you mean",
+				job.FormatCRC32C(crc), job.FormatCRC32C(s.want))}
 	}
 	return nil
 }
@@ -114,12 +117,21 @@ func (n *Node) await(ctx context.Context, a *job.Attempt, s *engine.Session, ite
 			}
 			return r
 		case <-ended:
-			s.Cancel(item, asReason(context.Cause(ctx)))
+			s.Cancel(item, whyEnded(ctx))
 			ended = nil
 		case <-tick.C:
 			progress()
 		}
 	}
+}
+
+// whyEnded is why an attempt is told to end; a node that stops is a reason to
+// try again later.
+func whyEnded(ctx context.Context) *reason.Error {
+	if errors.Is(context.Cause(ctx), job.ErrClosed) {
+		return reason.New(reason.TransportError, "the source's node is stopping")
+	}
+	return asReason(context.Cause(ctx))
 }
 
 // phases tells the queue of each phase once: the item stays verified while it

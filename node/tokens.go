@@ -17,6 +17,14 @@ const adminToken = "admin"
 // person who set the node up and for tools on the same host.
 func (n *Node) tokenPath() string { return filepath.Join(n.cfg.Node.StateDir, "token") }
 
+// tokenHint says where a token is, or how to get one.
+func (n *Node) tokenHint() string {
+	if _, err := os.Stat(n.tokenPath()); err != nil {
+		return "as made with `mover token new`"
+	}
+	return "in " + n.tokenPath()
+}
+
 // openTokens makes an admin token when there are no tokens yet.
 func (n *Node) openTokens() error {
 	if _, err := os.Stat(n.cfg.API.TokensFile); err == nil {

@@ -15,6 +15,11 @@ type Error struct {
 	Err    error
 }
 
+// ErrFinal as the cause of an Error says that trying again cannot help, though
+// other failures of its Code may pass: a checksum that the job itself expects
+// wrongly, for example. It does not travel to another node.
+var ErrFinal = errors.New("trying again cannot help")
+
 // New returns an Error whose Detail is the formatted text. As with fmt.Errorf,
 // an operand of a %w verb becomes the cause that Unwrap returns; its text is
 // already part of Detail.
