@@ -110,6 +110,7 @@ func (q *Queue) Submit(ctx context.Context, spec Spec, submitter, key string) (s
 	e := &entry{rec: rec}
 	q.live[id] = e
 	q.waiting++
+	q.logSubmitted(&e.rec.snap)
 	if spec.Deadline > 0 {
 		e.deadline = q.clock.AfterFunc(time.Duration(spec.Deadline), func() { q.expire(e) })
 	}
@@ -311,7 +312,7 @@ func (q *Queue) change(e *entry, to State) {
 		close(e.changed)
 		e.changed = nil
 	}
-	q.cfg.Logger.Info("job", "job", s.ID, "from", from, "to", to, "attempt", s.Attempts)
+	q.logChange(s, from)
 }
 
 func timePtr(t time.Time) *time.Time {
