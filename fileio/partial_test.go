@@ -92,6 +92,31 @@ func TestSweepTakesTheLock(t *testing.T) {
 	wantNames(t, r, "f")
 }
 
+// TestSweepFollowsNoSymlink: a planted name must not have a file outside the
+// root opened, which for a device or a locked file does something.
+func TestSweepFollowsNoSymlink(t *testing.T) {
+	r := newRoot(t)
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := partialName("j", 0, 0)
+	if err := os.Symlink(outside, filepath.Join(r.Path(), link)); err != nil {
+		t.Fatal(err)
+	}
+	r.k = &faulty{kernel: r.k, before: func(c call) error {
+		if c.op == "flock" {
+			t.Error("a file outside the root was opened and locked")
+		}
+		return nil
+	}}
+	swept, err := r.Sweep(context.Background(), ".", time.Time{})
+	if err != nil || swept != (Swept{Left: 1}) {
+		t.Errorf("%+v, %v", swept, err)
+	}
+	wantNames(t, r, link)
+}
+
 func TestWithoutFlock(t *testing.T) {
 	r := newRoot(t)
 	put(t, r, partialName("j", 0, 0), []byte("maybe alive"))
