@@ -63,10 +63,8 @@ var errHeld = errors.New("held by a living writer")
 // that was locked. before, unless zero, spares files modified at or after it.
 // It reports whether it removed something; a name that is gone is no error.
 func removeDead(k kernel, dirFD int, name string, before time.Time) (bool, error) {
-	// Writable, because NFS emulates flock with POSIX locks, which want that. A
-	// symlink is not followed: nobody makes one here but to have something
-	// outside the root opened.
-	fd, err := k.openat(dirFD, name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	// Writable, because NFS emulates flock with POSIX locks, which want that.
+	fd, err := k.openat(dirFD, name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
