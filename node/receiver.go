@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"mover/engine"
 	"mover/fileio"
 	"mover/job"
@@ -47,7 +49,7 @@ func (c *countedSink) WriteAt(p []byte, offset int64) (int, error) {
 func (r *receiver) Open(s *engine.Session, ref engine.ItemRef, offer *engine.ItemOffer) {
 	go func() {
 		target, published, meta, err := r.open(ref, offer)
-		s.Opened(ref, target, published, meta, asReason(err))
+		s.Opened(ref, target, published, meta, refusal(err))
 	}()
 }
 
@@ -168,6 +170,15 @@ func (r *receiver) end(in *inbound, meta []byte, err error) {
 	if forgotten := r.node.inbounds.end(in, meta); forgotten != nil {
 		r.node.journal.remove(*forgotten)
 	}
+}
+
+// refusal is asReason for a file that could not be begun. A process without
+// descriptors has no room for now, and the sender should try again.
+func refusal(err error) *reason.Error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return reason.New(reason.PeerRefused, "%w; raise the limit of open files (LimitNOFILE, ulimit -n) at the destination", err)
+	}
+	return asReason(err)
 }
 
 // asReason gives every failure a reason.
