@@ -54,7 +54,8 @@ func AllRoots() Roots { return Roots{Read: []string{"*:*"}, Write: []string{"*:*
 
 const maxRootPatterns = 256
 
-func (r Roots) check() error {
+// Check says what is wrong with a pattern, or nil.
+func (r Roots) Check() error {
 	for _, list := range [][]string{r.Read, r.Write} {
 		if len(list) > maxRootPatterns {
 			return fmt.Errorf("a token has at most %d roots each to read and to write", maxRootPatterns)

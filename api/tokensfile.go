@@ -90,7 +90,7 @@ func CreateToken(path, name string, scope Scope, roots Roots) (plain string, err
 	if scope < ScopeMetrics || scope > ScopeAdmin {
 		return "", fmt.Errorf("a scope must be one of %s", strings.Join(scopeNames[1:], ", "))
 	}
-	if err := roots.check(); err != nil {
+	if err := roots.Check(); err != nil {
 		return "", err
 	}
 	unlock, err := lockDir(filepath.Dir(path))
@@ -183,7 +183,7 @@ func parseTokens(data []byte) (file tokensFile, list []*Token, err error) {
 			err = errors.New("sha256 must be 64 hexadecimal digits")
 		default:
 			if t.Scope, err = ParseScope(e.Scope); err == nil {
-				err = e.Roots.check()
+				err = e.Roots.Check()
 			}
 		}
 		if err == nil {

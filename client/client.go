@@ -71,7 +71,7 @@ func New(cfg Config) (*Client, error) {
 	base, err := url.Parse(cfg.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" ||
 		base.User != nil || base.RawQuery != "" || strings.Trim(base.Path, "/") != "" {
-		return nil, errors.New("the server's address must be http://host:port or https://host:port; check MOVER_SERVER")
+		return nil, errors.New("the server's address must be http://host:port or https://host:port; check --server or MOVER_SERVER")
 	}
 	if base.Scheme == "http" && !loopback(base.Hostname()) {
 		return nil, errors.New("the server is another host and its address begins with http://, which would show the token to the network; use https://")
@@ -113,11 +113,11 @@ func secret(cfg Config) (string, error) {
 	token := cfg.Token
 	if token == "" {
 		if cfg.TokenFile == "" {
-			return "", errors.New("no token: set MOVER_TOKEN_FILE to a file that holds one; `mover run` prints where the first is, `mover token new` makes more")
+			return "", errors.New("no token: name a file that holds one with --token-file or MOVER_TOKEN_FILE; `mover run` prints where the first is, `mover token new` makes more")
 		}
 		f, err := os.Open(cfg.TokenFile)
 		if err != nil {
-			return "", fmt.Errorf("read the token: %w; check MOVER_TOKEN_FILE", err)
+			return "", fmt.Errorf("read the token: %w; check --token-file or MOVER_TOKEN_FILE", err)
 		}
 		defer f.Close()
 		data, err := io.ReadAll(io.LimitReader(f, maxSecretBytes+1))
@@ -128,7 +128,7 @@ func secret(cfg Config) (string, error) {
 	}
 	token = strings.TrimSpace(token)
 	if token == "" || len(token) > maxSecretBytes || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("the token must be one word, as `mover token new` prints it; check MOVER_TOKEN_FILE")
+		return "", errors.New("the token must be one word, as `mover token new` prints it; check --token-file or MOVER_TOKEN_FILE")
 	}
 	return token, nil
 }
@@ -147,11 +147,11 @@ func transportFor(caFile string) (*http.Transport, error) {
 	}
 	pem, err := os.ReadFile(caFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the CA's certificates: %w; check MOVER_CA", err)
+		return nil, fmt.Errorf("read the CA's certificates: %w; check --ca or MOVER_CA", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM; check MOVER_CA", caFile)
+		return nil, fmt.Errorf("%s holds no certificate in PEM; check --ca or MOVER_CA", caFile)
 	}
 	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return t, nil
@@ -237,7 +237,7 @@ func (c *Client) try(ctx context.Context, r request, out any) (fresh bool, retry
 		return false, time.Duration(max(min(seconds, 3600), 0)) * time.Second, problemOf(resp, data)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return false, 0, fmt.Errorf("the answer of %s is not that of mover's API; check MOVER_SERVER: %w", c.base, err)
+		return false, 0, fmt.Errorf("the answer of %s is not that of mover's API; check --server or MOVER_SERVER: %w", c.base, err)
 	}
 	return true, 0, nil
 }

@@ -42,10 +42,10 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	var cert *tls.CertificateVerificationError
 	if errors.As(e.Err, &cert) {
-		return fmt.Sprintf("%s did not prove to be the server: %s; check that MOVER_CA names the certificate of the CA that signed its own, and that its certificate has the address used",
+		return fmt.Sprintf("%s did not prove to be the server: %s; check that --ca or MOVER_CA names the certificate of the CA that signed its own, and that its certificate has the address used",
 			e.Server, cert.Err)
 	}
-	return fmt.Sprintf("no answer from %s: %s; check that `mover run` is up there, and that MOVER_SERVER names its API's address",
+	return fmt.Sprintf("no answer from %s: %s; check that `mover run` is up there, and that --server or MOVER_SERVER names its API's address",
 		e.Server, e.cause())
 }
 

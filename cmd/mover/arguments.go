@@ -79,8 +79,12 @@ func usageError(c *cli.Context, err error, _ bool) error {
 		return usagef("%w; see `%s -h`", err, path(c))
 	}
 	hint := ""
-	if s := cli.SuggestFlag(c.Command.Flags, name, false); s != "" && s != "--help" && s != "-h" {
-		hint = "; did you mean " + s + "?"
+	var names []string
+	for _, f := range c.Command.Flags {
+		names = append(names, f.Names()...)
+	}
+	if s := nearest(strings.TrimLeft(name, "-"), names); s != "" {
+		hint = "; did you mean --" + s + "?"
 	}
 	return usagef("%s has no option --%s%s; see `%s -h`", path(c), strings.TrimLeft(name, "-"), hint, path(c))
 }
@@ -88,6 +92,9 @@ func usageError(c *cli.Context, err error, _ bool) error {
 // needCommand is the action of a command that only groups others.
 func needCommand(c *cli.Context) error {
 	if c.NArg() == 0 {
+		if c.Bool("version") {
+			return printVersion(c)
+		}
 		if len(c.Lineage()) <= 2 && c.Command.Name == c.App.Name || c.Command.Name == "" {
 			return cli.ShowAppHelp(c)
 		}
@@ -95,9 +102,12 @@ func needCommand(c *cli.Context) error {
 	}
 	commands := c.Command.Subcommands
 	hint := ""
-	// The library answers with a sentence: Did you mean "run"?
-	if _, s, ok := strings.Cut(cli.SuggestCommand(commands, c.Args().First()), `"`); ok {
-		hint = "; did you mean " + strings.TrimRight(s, `"?`) + "?"
+	var names []string
+	for _, known := range commands {
+		names = append(names, known.Name)
+	}
+	if s := nearest(c.Args().First(), names); s != "" {
+		hint = "; did you mean " + s + "?"
 	}
 	return usagef("%s has no command %q%s; see `%s -h`", path(c), c.Args().First(), hint, path(c))
 }

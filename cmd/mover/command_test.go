@@ -26,6 +26,12 @@ func TestWrongUsage(t *testing.T) {
 		{"cp a", "mover cp needs DST"},
 		{"jobs get", "mover jobs get needs ID"},
 		{"jobs get 1", `"1" is not a job's ID`},
+		{"jobs cancel 1", `"1" is not a job's ID`},
+		{"jobs list --limit 0", "allowed: 1 to 500"},
+		{"jobs list --state ended", `--state: "ended"; allowed: queued preparing`},
+		{"cp --overwrite a b:c/d", "write: mover cp --overwrite always SRC DST"},
+		{"start", `mover has no command "start"; see`},
+		{"token new --name a/b --scope read", `--name: "a/b"; allowed: 1 to 63`},
 		{"run", "name the configuration with --config FILE"},
 		{"devices --providers tcp", "allowed: auto, or a list of ibv, soft"},
 		{"cp --priority high a b:c/d", "priority"},
@@ -46,7 +52,9 @@ func TestHelp(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	mover(t, "version").want(t, exitOK, "mover v0.0.0-test go1.")
+	for _, args := range []string{"version", "--version"} {
+		mover(t, args).want(t, exitOK, "mover v0.0.0-test go1.")
+	}
 }
 
 func TestConfigCheck(t *testing.T) {
@@ -58,7 +66,7 @@ func TestConfigCheck(t *testing.T) {
 			"mover: "+bad+`:4: memory.arena: "1024" has no unit; allowed: a number with one of B,`,
 			"mover: "+bad+":5: memory.arenas: is not a setting; did you mean arena?; allowed: arena, session_share, hugepages")
 	}
-	mover(t, "config", "check", "--config", filepath.Join(dir, "none.yaml")).want(t, exitUsage, "none.yaml: no such file")
+	mover(t, "config", "check", "--config", filepath.Join(dir, "none.yaml")).want(t, exitUsage, "none.yaml: no such file", "make one: copy config.yaml")
 	good := writeFile(t, filepath.Join(dir, "good.yaml"), "node: {name: a}\nmemory: {arena: 1GiB}\n")
 	mover(t, "config", "print", "--config", good).want(t, exitOK, "arena: 1GiB", "name: a", "tokens_file: /var/lib/mover/tokens.yaml", "stall_after: 30s")
 }

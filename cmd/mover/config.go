@@ -26,12 +26,20 @@ func loadConfig(c *cli.Context) (*config.Config, error) {
 	file := c.String("config")
 	cfg, err := config.Load(file)
 	if errors.Is(err, fs.ErrNotExist) && !c.IsSet("config") {
-		return nil, usagef("there is no %s; name the configuration with --config FILE", file)
+		return nil, usagef("there is no %s; name the configuration with --config FILE, or make one: %s", file, makeConfig(file))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usagef("%w; make one: %s", err, makeConfig(file))
 	}
 	if err != nil {
 		return nil, &exitError{code: exitUsage, err: err}
 	}
 	return cfg, nil
+}
+
+// makeConfig says how to make a first configuration.
+func makeConfig(file string) string {
+	return fmt.Sprintf("copy config.yaml of the source tree, which explains every setting, or begin with the line `node: {name: NAME}` in %s", file)
 }
 
 func configCommand() *cli.Command {

@@ -38,6 +38,11 @@ func cpCommand() *cli.Command {
 			&cli.BoolFlag{Name: "detach", Usage: "print the job's ID and return; mover jobs get ID --wait waits for it"},
 		),
 		Action: func(c *cli.Context) error {
+			// First: in `cp --overwrite SRC DST` SRC became the option's value.
+			spec, err := specOf(c)
+			if err != nil {
+				return err
+			}
 			if err := wantArgs(c, "SRC", "DST"); err != nil {
 				return err
 			}
@@ -46,16 +51,12 @@ func cpCommand() *cli.Command {
 				return err
 			}
 			defer s.Close()
-			return withExit(copyFile(c, s))
+			return withExit(copyFile(c, s, spec))
 		},
 	}
 }
 
-func copyFile(c *cli.Context, s *client.Client) error {
-	spec, err := specOf(c)
-	if err != nil {
-		return err
-	}
+func copyFile(c *cli.Context, s *client.Client, spec job.Spec) (err error) {
 	if spec.Source, err = resolve(c.Context, s, c.Args().Get(0)); err != nil {
 		return err
 	}
@@ -79,10 +80,10 @@ func specOf(c *cli.Context) (job.Spec, error) {
 		Overwrite: c.String("overwrite"), Verify: c.String("verify"), Expect: c.String("expect"), Priority: c.Int("priority"),
 	}
 	if allowed := []string{job.OverwriteFail, job.OverwriteSkip, job.OverwriteAlways}; !slices.Contains(allowed, spec.Overwrite) {
-		return spec, usagef("--overwrite: %q; allowed: %s", spec.Overwrite, strings.Join(allowed, ", "))
+		return spec, usagef("--overwrite needs one of %s after it, not %q; write: mover cp --overwrite always SRC DST", strings.Join(allowed, ", "), spec.Overwrite)
 	}
 	if allowed := []string{job.VerifyCRC32C, job.VerifyNone}; !slices.Contains(allowed, spec.Verify) {
-		return spec, usagef("--verify: %q; allowed: %s", spec.Verify, strings.Join(allowed, ", "))
+		return spec, usagef("--verify needs one of %s after it, not %q; write: mover cp --verify none SRC DST", strings.Join(allowed, ", "), spec.Verify)
 	}
 	if c.Bool("no-sync") {
 		durable := false
@@ -145,5 +146,14 @@ func resolveLocal(ctx context.Context, s *client.Client, argument string) (place
 	if err != nil {
 		return place{}, fmt.Errorf("the working directory: %w", err)
 	}
-	return mapLocal(argument, dir, roots)
+	p, err := mapLocal(argument, dir, roots)
+	if err == nil || !beginsWithRoot(argument, roots) {
+		return p, err
+	}
+	// The name of a root where a path of this host was expected.
+	node := "NODE"
+	if v, e := s.Version(ctx); e == nil {
+		node = v.Node
+	}
+	return p, usagef("%w; did you mean %s:%s?", err, node, argument)
 }

@@ -55,7 +55,8 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Name:            "mover",
 		Usage:           "move bulk data between hosts at the speed of the fabric",
 		Description:     description,
-		HideVersion:     true, // `mover version` says more
+		HideVersion:     true, // the library's has -v and a text of its own
+		Flags:           []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version"}},
 		HideHelpCommand: true,
 		Writer:          stdout,
 		ErrWriter:       stderr,

@@ -6,7 +6,13 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"mover/job"
 )
 
 // place is one side of a copy as a job has it. path is root/sub/path, any
@@ -80,6 +86,23 @@ func mapLocal(argument, workingDir string, roots []rootDir) (place, error) {
 		best.path += "/"
 	}
 	return best, nil
+}
+
+// beginsWithRoot reports whether argument looks like a place of a job without
+// its node: the first component is the name of a root.
+func beginsWithRoot(argument string, roots []rootDir) bool {
+	first, _, _ := strings.Cut(argument, "/")
+	return slices.ContainsFunc(roots, func(r rootDir) bool { return r.name == first })
+}
+
+// placeText is a place as people write it, quoted if it has what a terminal
+// would act on.
+func placeText(p job.Place) string {
+	text := p.Node + ":" + p.FullPath()
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return strconv.QuoteToGraphic(text)
+	}
+	return text
 }
 
 // below returns path relative to directory if it is in it.

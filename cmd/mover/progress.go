@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,8 @@ type moment struct {
 	rate        int64 // bytes per second
 	etaSeconds  int64 // -1 when unknown
 	attempt     int
-	reason      string // why the last attempt ended, "" if it did not
+	reason      string        // why the last attempt ended, "" if it did not
+	wait        time.Duration // until the next attempt, 0 when none is waited for
 }
 
 // A progressView shows a job's progress: a bar that is redrawn on a terminal,
@@ -61,7 +63,8 @@ func (v *progressView) show(m moment) {
 		fmt.Fprintf(v.out, "\r%s\x1b[K", clip(bar(m, columns), columns))
 		v.drawn = true
 	} else if changed || m.done != v.last.done && v.now().Sub(v.lastLine) >= lineEvery {
-		fmt.Fprintln(v.out, line(m))
+		// A reason that was said is not said again: it is long.
+		fmt.Fprintln(v.out, line(m, m.reason != v.last.reason))
 		v.lastLine = v.now()
 	}
 	v.last = m
@@ -92,39 +95,61 @@ func percent(m moment) int64 {
 	return int64(float64(m.done) / float64(m.total) * 100)
 }
 
-func numbers(m moment) string {
-	if m.total <= 0 {
-		return ""
+// texts are m in words, from all there is to what matters most.
+func texts(m moment) []string {
+	s := fmt.Sprintf("%-10s", m.state)
+	if m.total > 0 {
+		s += fmt.Sprintf(" %3d %%  %s of %s", percent(m), bytesText(min(m.done, m.total)), bytesText(m.total))
 	}
-	s := fmt.Sprintf("%3d %%  %s of %s", percent(m), bytesText(min(m.done, m.total)), bytesText(m.total))
-	if m.rate > 0 {
+	if m.wait > 0 {
+		s += "  next attempt in " + wholeSeconds(m.wait)
+	}
+	all := []string{s}
+	if m.total > 0 && m.rate > 0 {
 		s += "  " + bytesText(m.rate) + "/s"
+		all = append(all, s)
 	}
 	if m.etaSeconds >= 0 && m.done < m.total {
-		s += "  " + (time.Duration(m.etaSeconds) * time.Second).String() + " left"
+		all = append(all, s+"  "+(time.Duration(m.etaSeconds)*time.Second).String()+" left")
 	}
-	return s
+	slices.Reverse(all)
+	return all
 }
 
-func line(m moment) string {
-	s := fmt.Sprintf("%-10s %s", m.state, numbers(m))
+// wholeSeconds rounds up: what is left is never shown as nothing.
+func wholeSeconds(d time.Duration) string {
+	return (d.Truncate(time.Second) + time.Second*time.Duration(min(d%time.Second, 1))).String()
+}
+
+func line(m moment, withReason bool) string {
+	s := texts(m)[0]
 	if m.attempt > 1 || m.reason != "" {
 		s += fmt.Sprintf("  attempt %d", m.attempt)
 	}
-	if m.reason != "" {
+	if withReason && m.reason != "" {
 		s += "  (last: " + m.reason + ")"
 	}
 	return strings.TrimRight(s, " ")
 }
 
+// bar draws m into so many columns. Where they are few, the time left and the
+// rate give way before the bar does.
 func bar(m moment, columns int) string {
-	text := fmt.Sprintf("%-10s %s", m.state, numbers(m))
-	room := min(columns-len(text)-3, 40)
-	if room < 10 || m.total <= 0 {
-		return text
+	all := texts(m)
+	for _, text := range all {
+		room := min(columns-len(text)-3, 40)
+		if room < 10 || m.total <= 0 {
+			continue
+		}
+		full := int(percent(m)) * room / 100
+		return "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
 	}
-	full := int(percent(m)) * room / 100
-	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
+	for _, text := range all {
+		if len(text) <= columns {
+			return text
+		}
+	}
+	return all[len(all)-1]
 }
 
 // clip shortens text of single-width characters to a line.

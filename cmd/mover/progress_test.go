@@ -25,7 +25,7 @@ func TestProgressIsNeverAbsurd(t *testing.T) {
 		if got := clip(bar(m, columns), columns); len(got) > columns {
 			t.Fatalf("%d columns: %q", columns, got)
 		}
-		if s := line(m); strings.Contains(s, "-") {
+		if s := line(m, true); strings.Contains(s, "-") {
 			t.Fatalf("negative: %q", s)
 		}
 	})
@@ -40,11 +40,18 @@ func TestProgressLines(t *testing.T) {
 	v.show(moment{state: "running", done: 1 << 20, total: 1 << 30, rate: 5 << 20, etaSeconds: 204, attempt: 1}) // too soon
 	now = now.Add(time.Second)
 	v.show(moment{state: "running", done: 512 << 20, total: 1 << 30, rate: 5 << 20, etaSeconds: 102, attempt: 1})
-	v.show(moment{state: "queued", total: 1 << 30, etaSeconds: -1, attempt: 1, reason: "PEER_UNREACHABLE: no answer"})
+	const lost = "PEER_UNREACHABLE: no answer"
+	v.show(moment{state: "queued", total: 1 << 30, etaSeconds: -1, attempt: 1, reason: lost, wait: 1100 * time.Millisecond})
+	v.show(moment{state: "preparing", etaSeconds: -1, attempt: 2, reason: lost})
+	v.show(moment{state: "queued", etaSeconds: -1, attempt: 2, reason: lost, wait: 2 * time.Second})
+	v.show(moment{state: "queued", etaSeconds: -1, attempt: 2, reason: "PEER_REFUSED: full"})
 	const want = `queued
 running      0 %  0 B of 1.00 GiB
 running     50 %  512 MiB of 1.00 GiB  5.00 MiB/s  1m42s left
-queued       0 %  0 B of 1.00 GiB  attempt 1  (last: PEER_UNREACHABLE: no answer)
+queued       0 %  0 B of 1.00 GiB  next attempt in 2s  attempt 1  (last: PEER_UNREACHABLE: no answer)
+preparing   attempt 2
+queued      next attempt in 2s  attempt 2
+queued      attempt 2  (last: PEER_REFUSED: full)
 `
 	if out.String() != want {
 		t.Errorf("got:\n%swant:\n%s", out.String(), want)
@@ -60,6 +67,30 @@ func TestProgressBar(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("got %q\nwant %q", out.String(), want)
 	}
+}
+
+func TestNarrowBarDropsWordsFirst(t *testing.T) {
+	m := moment{state: "running", done: 512 << 20, total: 1 << 30, rate: 5 << 20, etaSeconds: 102}
+	for columns, want := range map[int]string{
+		79: "[=====     ] running     50 %  512 MiB of 1.00 GiB  5.00 MiB/s  1m42s left",
+		70: "[=====     ] running     50 %  512 MiB of 1.00 GiB  5.00 MiB/s",
+		50: "[=====     ] running     50 %  512 MiB of 1.00 GiB",
+		49: "running     50 %  512 MiB of 1.00 GiB  5.00 MiB/s",
+		40: "running     50 %  512 MiB of 1.00 GiB",
+	} {
+		// How long the bar is, is not the point.
+		if got := bar(m, columns); words(got) != words(want) || len(got) > columns {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+}
+
+// words is a line without the bar's inside.
+func words(s string) string {
+	if _, after, ok := strings.Cut(s, "]"); ok {
+		return "[]" + after
+	}
+	return s
 }
 
 func TestBytesText(t *testing.T) {

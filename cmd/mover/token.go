@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"mover/api"
+	"mover/job"
 )
 
 func tokenCommand() *cli.Command {
@@ -52,6 +53,9 @@ func newToken(c *cli.Context) error {
 	if err != nil {
 		return usagef("--scope: %q; allowed: metrics, read, submit, admin", c.String("scope"))
 	}
+	if !job.ValidName(c.String("name")) {
+		return usagef("--name: %q; allowed: 1 to 63 of the characters A-Z a-z 0-9 . _ -, a letter or digit first", c.String("name"))
+	}
 	cfg, err := loadConfig(c)
 	if err != nil {
 		return err
@@ -59,6 +63,9 @@ func newToken(c *cli.Context) error {
 	roots := api.Roots{
 		Read:  append(c.StringSlice("root"), c.StringSlice("read")...),
 		Write: append(c.StringSlice("root"), c.StringSlice("write")...),
+	}
+	if err := roots.Check(); err != nil {
+		return usagef("--root, --read, --write: %w", err)
 	}
 	if scope == api.ScopeAdmin && len(roots.Read)+len(roots.Write) == 0 {
 		roots = api.AllRoots()
@@ -70,7 +77,7 @@ func newToken(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.ErrWriter, "added to %s; the token is shown only here:\n", cfg.API.TokensFile)
+	fmt.Fprintf(c.App.ErrWriter, "added to %s; a node that runs knows it after a restart; the token is shown only here:\n", cfg.API.TokensFile)
 	fmt.Fprintln(c.App.Writer, plain)
 	if scope == api.ScopeSubmit && len(roots.Read)+len(roots.Write) == 0 {
 		fmt.Fprintln(c.App.ErrWriter, "note: it may name no root, so its jobs can move nothing; see --read and --write")

@@ -104,9 +104,16 @@ func TestCopyCommand(t *testing.T) {
 	mover(t, append([]string{"jobs", "get", strings.TrimSpace(id.stdout), "--wait"}, server...)...).want(t, exitOK, `"state": "succeeded"`)
 	wantContent(t, b.path("incoming", "second.bin"), content)
 
+	// And listed; what has ended cannot be canceled.
+	mover(t, append([]string{"jobs", "list", "--state", "succeeded"}, server...)...).want(t, exitOK,
+		strings.TrimSpace(id.stdout), "3.00 MiB of 3.00 MiB", "a:data/model.bin", "b:incoming/second.bin")
+	mover(t, append([]string{"jobs", "list", "--limit", "1"}, server...)...).want(t, exitOK, "there are more")
+	mover(t, append([]string{"jobs", "cancel", strings.TrimSpace(id.stdout)}, server...)...).want(t, exitFailed, "succeeded cannot become canceled")
+
 	// Places that are wrong.
 	outside := t.TempDir()
 	mover(t, append([]string{"cp", outside + "/x", "b:incoming/"}, server...)...).want(t, exitUsage, "is in none of the node's roots", "data = "+a.path("data"))
+	mover(t, append([]string{"cp", "data/model.bin", "b:incoming/"}, server...)...).want(t, exitUsage, "did you mean a:data/model.bin?")
 	mover(t, append([]string{"cp", "a:data/model.bin", "b:/srv/incoming/"}, server...)...).want(t, exitUsage, "not an absolute path")
 	mover(t, append([]string{"cp", "a:nothere/model.bin", "b:incoming/"}, server...)...).want(t, exitFailed)
 	mover(t, "cp", "--server", "https://192.0.2.1:9470", "--token-file", a.path("state", "token"), "./x", "b:incoming/").want(t, exitUsage, "is on another")

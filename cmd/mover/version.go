@@ -34,8 +34,12 @@ func versionCommand() *cli.Command {
 			if err := wantArgs(c); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.App.Writer, "mover %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			return printVersion(c)
 		},
 	}
+}
+
+func printVersion(c *cli.Context) error {
+	_, err := fmt.Fprintf(c.App.Writer, "mover %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }

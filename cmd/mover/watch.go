@@ -94,6 +94,12 @@ func momentOf(s job.Snapshot) moment {
 	if s.LastReason != nil {
 		m.reason = string(s.LastReason.Code) + ": " + s.LastReason.Detail
 	}
+	if s.State == job.Queued && s.NextAttemptAt != nil {
+		m.wait = max(time.Until(*s.NextAttemptAt), 0)
+	}
+	if s.State.Terminal() {
+		m.reason = "" // outcome says it
+	}
 	return m
 }
 
@@ -118,7 +124,7 @@ func outcome(view *progressView, s job.Snapshot) error {
 }
 
 func successText(s job.Snapshot) string {
-	to := s.Spec.Destination.Node + ":" + s.Spec.Destination.FullPath()
+	to := placeText(s.Spec.Destination)
 	r := s.Result
 	if r == nil {
 		return "succeeded: " + to
