@@ -15,8 +15,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"mover/fileio"
 	"mover/job"
 )
@@ -32,9 +30,8 @@ import (
 // Safe for concurrent use, as long as one item is handled by one goroutine at a
 // time, which inbounds sees to.
 type journal struct {
-	dir  string
-	lock *os.File // the directory, with the flock of the process that records
-	log  *slog.Logger
+	dir string
+	log *slog.Logger
 }
 
 // recordVersion is the version of entry that is written, and the only one read.
@@ -62,29 +59,16 @@ func newEntry(peer string, m job.Manifest) entry {
 
 func (e entry) key() itemKey { return itemKey{peer: e.Peer, job: e.Job, item: e.Item} }
 
-// openJournal makes the directory if there is none, and takes it for this
-// process: what another one that lives is receiving must not be cleaned up.
+// openJournal makes the directory if there is none. The caller holds the lock
+// of the state directory: what another process that lives is receiving must not
+// be cleaned up.
 func openJournal(stateDir string, log *slog.Logger) (*journal, error) {
 	dir := filepath.Join(stateDir, "receiving")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("node.state_dir: %w; make it writable for the user that runs mover", err)
 	}
-	lock, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("node.state_dir: %w; make it readable for the user that runs mover", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("node.state_dir: another mover process uses %s; stop it, or give this one a state directory of its own", stateDir)
-		}
-		return nil, fmt.Errorf("node.state_dir: lock %s: %w; use a local file system", dir, err)
-	}
-	return &journal{dir: dir, lock: lock, log: log}, nil
+	return &journal{dir: dir, log: log}, nil
 }
-
-// close lets another process have the directory.
-func (j *journal) close() { _ = j.lock.Close() } // opened for reading
 
 // file is the record's name: a peer's name is no safe file name.
 func (j *journal) file(k itemKey) string {

@@ -20,7 +20,6 @@ import (
 type journalled struct {
 	dir   string // of the root
 	state string
-	last  *journal
 }
 
 func newJournalled(t *testing.T) *journalled {
@@ -35,15 +34,10 @@ func (j *journalled) process(t *testing.T) (*journal, *roots, []entry) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
-	if j.last != nil {
-		j.last.close() // the earlier process is gone
-	}
 	book, err := openJournal(j.state, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.last = book
-	t.Cleanup(book.close)
 	return book, r, book.recover(r)
 }
 
@@ -154,22 +148,6 @@ func TestPartialsOfAKilledProcessAreRemoved(t *testing.T) {
 	if n := j.records(t); n != 0 {
 		t.Errorf("%d records left", n)
 	}
-}
-
-// TestStateDirectoryOfALivingProcess is refused: the second would clean up what
-// the first is receiving.
-func TestStateDirectoryOfALivingProcess(t *testing.T) {
-	j := newJournalled(t)
-	book, _, _ := j.process(t)
-	if _, err := openJournal(j.state, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another mover process") {
-		t.Errorf("got %v", err)
-	}
-	book.close()
-	again, err := openJournal(j.state, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	again.close()
 }
 
 // TestRecordsAreForgotten with what they are about.

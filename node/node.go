@@ -206,7 +206,6 @@ func (n *Node) stop(stopWeb func(), served <-chan error) error {
 	n.control.Close()
 	n.roots.close()
 	n.lock.release()
-	n.journal.close()
 	return errors.Join(errs...)
 }
 
@@ -223,9 +222,6 @@ func (n *Node) abandon() {
 	}
 	if n.roots != nil {
 		n.roots.close()
-	}
-	if n.journal != nil {
-		n.journal.close()
 	}
 }
 
