@@ -61,7 +61,7 @@ func (n *node) Roots(context.Context) (v1.Roots, error) {
 	return v1.Roots{Roots: []v1.Root{{Name: "data"}}}, nil
 }
 func (n *node) Pollers(context.Context) (v1.Pollers, error) {
-	return v1.Pollers{Pollers: []v1.Poller{{CPU: 3}}}, nil
+	return v1.Pollers{Pollers: []v1.Poller{{CPU: new(3)}}}, nil
 }
 func (n *node) Ready(context.Context) error { return nil }
 
@@ -155,7 +155,7 @@ func TestNode(t *testing.T) {
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Fatal(err)
 	}
-	if v.Node != "a" || d.Devices[0].Name != "soft0" || p.Peers[0].Name != "b" || r.Roots[0].Name != "data" || o.Pollers[0].CPU != 3 {
+	if v.Node != "a" || d.Devices[0].Name != "soft0" || p.Peers[0].Name != "b" || r.Roots[0].Name != "data" || o.Pollers[0].CPU == nil || *o.Pollers[0].CPU != 3 {
 		t.Errorf("%+v %+v %+v %+v %+v", v, d, p, r, o)
 	}
 }

@@ -77,7 +77,8 @@ func (i *info) Peers(context.Context) (v1.Peers, error) {
 	for name, p := range n.cfg.Peers {
 		peers[name] = &v1.Peer{Name: name, Addresses: p.Addresses, Fingerprint: p.Fingerprint, State: "idle", Rails: []v1.Rail{}}
 	}
-	for _, l := range n.sessions.all() {
+	for _, s := range n.sessions.all() {
+		l := s.link
 		who := l.Conn().Peer()
 		p := peers[who.Name]
 		if p == nil { // known through the CA
@@ -87,6 +88,9 @@ func (i *info) Peers(context.Context) (v1.Peers, error) {
 		p.Fingerprint, p.State = who.Fingerprint, "connecting"
 		if l.Up() {
 			p.State = "connected"
+		}
+		if p.Since == nil || p.Since.Before(s.since) {
+			p.Since = &s.since
 		}
 		for _, r := range l.Session().Rails() {
 			rail := v1.Rail{LocalDevice: r.Local.Device, LocalPort: int(r.Local.Port), RemoteDevice: r.Remote.Device,
@@ -110,7 +114,7 @@ func (i *info) Peers(context.Context) (v1.Peers, error) {
 func (i *info) Roots(context.Context) (v1.Roots, error) {
 	out := v1.Roots{Roots: []v1.Root{}}
 	for name, c := range i.node.roots.config {
-		r := v1.Root{Name: name, Path: i.node.roots.open[name].Path(), Read: c.Read, Write: c.Write,
+		r := v1.Root{Name: name, Path: i.node.roots.open[name].Path(), Read: list(c.Read), Write: list(c.Write),
 			QuotaBytes: int64(c.Quota), MinFreeBytes: int64(c.MinFree)}
 		var fs unix.Statfs_t
 		if err := unix.Statfs(r.Path, &fs); err != nil {
@@ -123,6 +127,14 @@ func (i *info) Roots(context.Context) (v1.Roots, error) {
 	}
 	slices.SortFunc(out.Roots, func(a, b v1.Root) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// list makes JSON's [] of what is not set.
+func list(names []string) []string {
+	if names == nil {
+		return []string{}
+	}
+	return names
 }
 
 // filesystem names the types of statfs(2) that data lies on.
@@ -142,11 +154,12 @@ func filesystem(magic int64) string {
 func (i *info) Pollers(context.Context) (v1.Pollers, error) {
 	out := v1.Pollers{Pollers: []v1.Poller{}}
 	for k, s := range i.node.path.Stats() {
-		p := v1.Poller{ID: k, NUMANode: s.Place.Node, CPU: -1, Idle: "adaptive",
+		p := v1.Poller{ID: k, NUMANode: s.Place.Node, Idle: "adaptive",
 			Steps: s.Engine.Steps.Load(), EmptySteps: s.Engine.EmptySteps.Load(), Parks: s.Thread.Parks.Load(),
 			Lanes: int(s.Engine.Lanes.Load()), CPUSeconds: s.Thread.CPUSeconds(), LongestGapMicro: s.Thread.LongestGap().Microseconds()}
 		if s.Place.Pinned {
-			p.CPU = s.Place.CPU
+			cpu := s.Place.CPU
+			p.CPU = &cpu
 		}
 		if s.Spins {
 			p.Idle = "spin"

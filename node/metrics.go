@@ -1,18 +1,20 @@
 package node
 
 import (
+	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 // registerMetrics registers what the node itself counts; the API registers its
-// own. Labels are bounded: pollers, devices, providers.
+// own. Labels are bounded: pollers, peers, devices, ports, providers.
 func (n *Node) registerMetrics() error {
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		withoutNetwork{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})},
 		&pathCollector{n},
 	} {
 		if err := n.registry.Register(c); err != nil {
@@ -20,6 +22,33 @@ func (n *Node) registerMetrics() error {
 		}
 	}
 	return nil
+}
+
+// withoutNetwork leaves out process_network_*: proc_pid_net(5) counts for all
+// of the network namespace, so that the figures say nothing of this process.
+type withoutNetwork struct{ all prometheus.Collector }
+
+// Describe implements prometheus.Collector.
+func (w withoutNetwork) Describe(ch chan<- *prometheus.Desc) {
+	filter(w.all.Describe, ch, func(d *prometheus.Desc) *prometheus.Desc { return d })
+}
+
+// Collect implements prometheus.Collector.
+func (w withoutNetwork) Collect(ch chan<- prometheus.Metric) {
+	filter(w.all.Collect, ch, prometheus.Metric.Desc)
+}
+
+func filter[T any](from func(chan<- T), to chan<- T, desc func(T) *prometheus.Desc) {
+	all := make(chan T)
+	go func() {
+		defer close(all)
+		from(all)
+	}()
+	for v := range all {
+		if !strings.Contains(desc(v).String(), `fqName: "process_network_`) {
+			to <- v
+		}
+	}
 }
 
 // pathCollector reads the pollers' counters when it is asked; the hot loop
@@ -45,7 +74,11 @@ var (
 	descErrors   = desc("poller_lane_errors_total", "Lanes that failed.", "poller")
 	descResent   = desc("poller_resent_total", "Slots and segments sent again after a lane was lost.", "poller")
 	descArena    = desc("arena_bytes", "Registered memory of this node.")
-	descDevice   = desc("device_info", "Devices in use; fallback is 1 when software verbs stand in for hardware.", "device", "provider", "fallback")
+	descDevice   = desc("device_info", "Devices in use; fallback is true when software verbs stand in for hardware.", "device", "provider", "fallback")
+	descBuild    = desc("build_info", "This program; always 1.", "version", "go")
+	descRailSent = desc("rail_sent_bytes_total", "Bytes sent to a peer through a port here, since the session began.", "peer", "device", "port")
+	descRailRecv = desc("rail_received_bytes_total", "Bytes received from a peer through a port here, since the session began.", "peer", "device", "port")
+	descRailUp   = desc("rail_lanes_up", "Lanes with a peer through a port here that are up.", "peer", "device", "port")
 	descSessions = desc("sessions", "Sessions with peers that are up.")
 )
 
@@ -79,5 +112,33 @@ func (c *pathCollector) Collect(ch chan<- prometheus.Metric) {
 	s := n.path.Selection()
 	for _, d := range s.Used() {
 		gauge(descDevice, 1, d.Name, d.Provider, strconv.FormatBool(s.Fallback))
+	}
+	gauge(descBuild, 1, n.version, runtime.Version())
+	c.collectRails(ch)
+}
+
+// collectRails sums by peer and local port: while a connection is replaced a
+// peer has two sessions, and one series must not come twice.
+func (c *pathCollector) collectRails(ch chan<- prometheus.Metric) {
+	type key struct{ peer, device, port string }
+	type sum struct {
+		sent, received uint64
+		up             int
+	}
+	sums := map[key]sum{}
+	for _, s := range c.node.sessions.all() {
+		for _, r := range s.link.Session().Rails() {
+			k := key{s.link.Conn().Peer().Name, r.Local.Device, strconv.Itoa(int(r.Local.Port))}
+			v := sums[k]
+			v.sent += r.SentBytes.Load()
+			v.received += r.RecvBytes.Load()
+			v.up += int(r.LanesUp.Load())
+			sums[k] = v
+		}
+	}
+	for k, v := range sums {
+		ch <- prometheus.MustNewConstMetric(descRailSent, prometheus.CounterValue, float64(v.sent), k.peer, k.device, k.port)
+		ch <- prometheus.MustNewConstMetric(descRailRecv, prometheus.CounterValue, float64(v.received), k.peer, k.device, k.port)
+		ch <- prometheus.MustNewConstMetric(descRailUp, prometheus.GaugeValue, float64(v.up), k.peer, k.device, k.port)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"mover/node/datapath"
 	"mover/peer"
@@ -20,12 +21,18 @@ type sessions struct {
 	receiver func(peer.PeerInfo) *receiver
 
 	mu    sync.Mutex
-	links map[*peer.Conn]*datapath.Link
+	links map[*peer.Conn]session
+}
+
+// session is a link and when it was made.
+type session struct {
+	link  *datapath.Link
+	since time.Time // UTC
 }
 
 func newSessions(n *Node) *sessions {
 	return &sessions{
-		path: n.path, log: n.log, links: map[*peer.Conn]*datapath.Link{},
+		path: n.path, log: n.log, links: map[*peer.Conn]session{},
 		receiver: func(p peer.PeerInfo) *receiver { return &receiver{node: n, peer: p} },
 	}
 }
@@ -45,7 +52,7 @@ func (s *sessions) to(ctx context.Context, name string) (*datapath.Link, error) 
 }
 
 // all are the sessions there are.
-func (s *sessions) all() []*datapath.Link {
+func (s *sessions) all() []session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.links))
@@ -63,8 +70,8 @@ func (s *sessions) accept(conn *peer.Conn) {
 func (s *sessions) of(conn *peer.Conn) (*datapath.Link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.links[conn]; l != nil {
-		return l, nil
+	if known, ok := s.links[conn]; ok {
+		return known.link, nil
 	}
 	select {
 	case <-conn.Done():
@@ -76,7 +83,7 @@ func (s *sessions) of(conn *peer.Conn) (*datapath.Link, error) {
 		conn.Close(err.Error())
 		return nil, err
 	}
-	s.links[conn] = l
+	s.links[conn] = session{l, time.Now().UTC()}
 	go func() {
 		<-l.Done()
 		s.mu.Lock()

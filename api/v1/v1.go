@@ -59,9 +59,9 @@ type ReceivingList struct {
 // Version is GET /v1/version.
 type Version struct {
 	Node      string    `json:"node"`
-	Version   string    `json:"version"`  // of the program
-	Revision  string    `json:"revision"` // of the source, "" if unknown
-	API       string    `json:"api"`      // "v1"
+	Version   string    `json:"version"`            // of the program
+	Revision  string    `json:"revision,omitempty"` // of the source, "" if unknown
+	API       string    `json:"api"`                // "v1"
 	Go        string    `json:"go"`
 	Platform  string    `json:"platform"` // "linux/amd64"
 	StartedAt time.Time `json:"started_at"`
@@ -106,7 +106,7 @@ type Peer struct {
 	Addresses   []string   `json:"addresses"`
 	State       string     `json:"state"` // "connected", "connecting", "idle", "down"
 	Fingerprint string     `json:"fingerprint,omitempty"`
-	Since       *time.Time `json:"since"` // of the state
+	Since       *time.Time `json:"since"` // when the newest connection was made; null without one
 	LastError   string     `json:"last_error,omitempty"`
 	Rails       []Rail     `json:"rails"`
 }
@@ -135,8 +135,8 @@ type Roots struct {
 type Root struct {
 	Name           string   `json:"name"`
 	Path           string   `json:"path"`
-	Read           []string `json:"read"`  // peers that may read
-	Write          []string `json:"write"` // peers that may write
+	Read           []string `json:"read"`  // peers that may read; never null
+	Write          []string `json:"write"` // peers that may write; never null
 	Filesystem     string   `json:"filesystem"`
 	FreeBytes      int64    `json:"free_bytes"`
 	TotalBytes     int64    `json:"total_bytes"`
@@ -154,7 +154,7 @@ type Pollers struct {
 type Poller struct {
 	ID              int     `json:"id"`
 	NUMANode        int     `json:"numa_node"`
-	CPU             int     `json:"cpu"`  // -1 when it is not pinned
+	CPU             *int    `json:"cpu"`  // null when it is not pinned
 	Idle            string  `json:"idle"` // "spin", "adaptive"
 	Lanes           int     `json:"lanes"`
 	Steps           uint64  `json:"steps"`

@@ -58,8 +58,26 @@ func TestOneFile(t *testing.T) {
 	}
 
 	status, _, metrics := a.call(t, http.MethodGet, "/metrics", "")
-	if status != http.StatusOK || !strings.Contains(string(metrics), "mover_") {
-		t.Errorf("/metrics: %d", status)
+	for _, series := range []string{
+		`mover_rail_sent_bytes_total{device="soft0",peer="b",port="1"} `, `mover_rail_received_bytes_total{device="soft0",peer="b",port="1"} `,
+		`mover_rail_lanes_up{device="soft0",peer="b",port="1"} `, `mover_build_info{go="go1.`, `version="v0.0.0-test"} 1`, "process_cpu_seconds_total ",
+	} {
+		if status != http.StatusOK || !strings.Contains(string(metrics), series) {
+			t.Errorf("/metrics: %d, without %s", status, series)
+		}
+	}
+	if strings.Contains(string(metrics), "process_network_") {
+		t.Error("/metrics: figures of the whole network namespace as the process's own")
+	}
+	for path, wants := range map[string][]string{
+		"/v1/peers": {`"state":"connected"`, `"since":"20`}, "/v1/roots": {`"read":["*"]`, `"write":[]`},
+	} {
+		status, _, body := a.call(t, http.MethodGet, path, "")
+		for _, want := range wants {
+			if status != http.StatusOK || !strings.Contains(string(body), want) {
+				t.Errorf("%s: %d, without %s: %s", path, status, want, body)
+			}
+		}
 	}
 	a.stop(t)
 	b.stop(t)
