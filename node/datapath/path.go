@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"time"
 
 	"mover/engine"
@@ -147,11 +148,31 @@ func (p *Path) mapArena(node int) error {
 	}
 	p.arenas[node] = a
 	r := a.Report()
-	p.log.Info("arena mapped", "node", node, "report", r.String())
-	for _, step := range r.Steps {
-		p.log.Debug("arena", "node", node, "step", step)
+	why, fix := whyAndFix(r.Steps)
+	r.Steps = nil
+	args := []any{"node", node, "memory", r.String()}
+	if why != "" {
+		args = append(args, "why", why)
 	}
+	if fix != "" {
+		args = append(args, "fix", fix)
+	}
+	p.log.Info("arena mapped", args...)
 	return nil
+}
+
+// whyAndFix parts what was tried and failed from what a person can do about
+// it: package numa ends a step with that, after the last semicolon.
+func whyAndFix(steps []string) (why, fix string) {
+	var whys, fixes []string
+	for _, step := range steps {
+		if i := strings.LastIndex(step, "; "); i >= 0 {
+			fixes = append(fixes, step[i+2:])
+			step = step[:i]
+		}
+		whys = append(whys, step)
+	}
+	return strings.Join(whys, "; "), strings.Join(fixes, "; or ")
 }
 
 // makePollers makes a machine and a thread for every place.

@@ -152,6 +152,16 @@ func TestNoShareLeft(t *testing.T) {
 }
 
 // TestSpinRefused says what to change where spinning would take every CPU.
+func TestWhyAndFix(t *testing.T) {
+	why, fix := whyAndFix([]string{"hugetlb 2MiB: mmap: no memory: 0 of 32 pages needed are free; set vm.nr_hugepages=32", "MADV_DONTFORK: no"})
+	if why != "hugetlb 2MiB: mmap: no memory: 0 of 32 pages needed are free; MADV_DONTFORK: no" || fix != "set vm.nr_hugepages=32" {
+		t.Errorf("why %q, fix %q", why, fix)
+	}
+	if why, fix := whyAndFix(nil); why != "" || fix != "" {
+		t.Errorf("why %q, fix %q of nothing", why, fix)
+	}
+}
+
 func TestSpinRefused(t *testing.T) {
 	cfg := config.Default()
 	cfg.Pollers.Idle, cfg.Pollers.PerNode = "spin", 16
