@@ -185,7 +185,7 @@ func (d *device) accept() {
 			d.work.Add(1)
 			go d.serve(conn)
 		default:
-			d.cfg.Logger.Warn("soft: too many half-open connections", "device", d.info.Name, "limit", maxHalfOpen)
+			d.cfg.Logger.Debug("soft: too many half-open connections", "device", d.info.Name, "limit", maxHalfOpen)
 			conn.Close()
 		}
 	}
