@@ -174,25 +174,30 @@ func (op *Op) store(s *Scratch) {
 		op.session.deliver(result{kind: resultViolation, err: reason.New(reason.TransportError, "slot %d: %v", op.index, err)})
 		return
 	}
+	urgent := false
 	for i := range records {
-		s.acks[i] = op.storeRecord(&records[i])
+		ack, last := op.storeRecord(&records[i])
+		s.acks[i] = ack
+		urgent = urgent || last || ack.Code != 0
 	}
-	op.session.deliverAcks(s.acks[:len(records)])
+	op.session.deliverAcks(s.acks[:len(records)], urgent)
 }
 
-func (op *Op) storeRecord(r *Record) RecordAck {
-	ack := RecordAck{Ref: ItemRef{Item: r.Item, Attempt: r.Attempt}, Offset: r.Offset, Bytes: r.Bytes}
+// storeRecord checks and writes one record; last tells that its item is whole.
+func (op *Op) storeRecord(r *Record) (ack RecordAck, last bool) {
+	ack = RecordAck{Ref: ItemRef{Item: r.Item, Attempt: r.Attempt}, Offset: r.Offset, Bytes: r.Bytes}
 	item := op.session.inbox.enter(ack.Ref)
 	if item == nil {
 		// Ended here while the chunk was on its way; the source knows by now.
 		ack.Code, ack.Detail = reason.Canceled.Wire(), "the item is not open at the destination"
-		return ack
+		return ack, false
 	}
 	defer op.session.inbox.leave(item)
 	if err := item.storeRecord(op.memory[r.SlotOffset:r.SlotOffset+r.Bytes:len(op.memory)], r); err != nil {
 		ack.Code, ack.Detail = err.Code.Wire(), err.Detail
 	}
-	return ack
+	got, _ := item.counted()
+	return ack, got >= item.offer.Bytes
 }
 
 // asReason finds the *reason.Error in err, or makes one with the code.

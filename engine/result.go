@@ -71,20 +71,52 @@ func (s *Session) shutResults() {
 	}
 }
 
-// deliverAcks takes a slot's acks from a worker.
-func (s *Session) deliverAcks(acks []RecordAck) {
+// Acks that nobody waits for are gathered: a message and two wake-ups for
+// every slot cost more than the slot's checksum. Credits, which the data path
+// does wait for, travel apart.
+const (
+	ackBatch = 16
+	ackDelay = 10e6 // ns
+)
+
+// deliverAcks takes a slot's acks from a worker. They are urgent when the
+// source waits for them: a failure, or the last bytes of an item.
+func (s *Session) deliverAcks(acks []RecordAck, urgent bool) {
 	s.mu.Lock()
+	first := len(s.acks) == 0
 	s.acks = append(s.acks, acks...)
+	s.urgent = s.urgent || urgent || len(s.acks) >= ackBatch
+	wake := first || s.urgent
 	s.mu.Unlock()
-	s.cfg.Waker.Wake()
+	if wake {
+		s.cfg.Waker.Wake()
+	}
+}
+
+// takeAcks takes the acks to be sent now; nil while they are gathered. Callers
+// hold s.mu.
+func (s *Session) takeAcks() []RecordAck {
+	if len(s.acks) == 0 {
+		return nil
+	}
+	if !s.urgent && s.ackBy == 0 {
+		s.ackBy = s.now + ackDelay
+	}
+	if !s.urgent && s.now < s.ackBy {
+		return nil
+	}
+	acks := s.acks
+	s.acks, s.urgent, s.ackBy = s.sparing[:0], false, 0
+	s.sparing = nil
+	return acks
 }
 
 // takeResults handles what was delivered. Both queues are bounded by the ops
 // and items that exist.
 func (s *Session) takeResults() {
 	s.mu.Lock()
-	results, acks := s.results, s.acks
-	s.results, s.acks = s.spare[:0], s.sparing[:0]
+	results, acks := s.results, s.takeAcks()
+	s.results = s.spare[:0]
 	s.mu.Unlock()
 	for i := range results {
 		s.handleResult(&results[i])
@@ -94,8 +126,11 @@ func (s *Session) takeResults() {
 		s.send(&RecordAcks{Acks: append([]RecordAck(nil), batch...)})
 	}
 	clear(results)
-	clear(acks)
-	s.spare, s.sparing = results, acks
+	s.spare = results
+	if acks != nil {
+		clear(acks)
+		s.sparing = acks
+	}
 }
 
 func (s *Session) handleResult(r *result) {

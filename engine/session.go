@@ -44,8 +44,10 @@ type Session struct {
 	over    bool // nobody takes results any more
 	results []result
 	acks    []RecordAck
+	urgent  bool     // some of acks is awaited
 	spare   []result // the slice drained last, used again
 	sparing []RecordAck
+	ackBy   int64 // the session goroutine's: acks are sent by then, 0 with none
 
 	sending    []*sendItem // open, in order
 	turn       int         // where the fair turn among them goes on
@@ -215,6 +217,9 @@ func (s *Session) tick() int64 {
 	}
 	next := min(s.lastPing+c.PingEvery, s.lastHeard+c.DeadAfter+1)
 	next = min(next, s.tickLanes(), s.tickItems())
+	if s.ackBy != 0 {
+		next = min(next, s.ackBy)
+	}
 	if len(s.keep) > 0 || s.auxOut < maxAux && len(s.auxWaiting) > 0 {
 		next = min(next, s.now+1e6)
 	}
