@@ -41,7 +41,7 @@ func child(args []string) error {
 	r.Options.Verify = *verify == "crc32c"
 	r.Config = config.Default()
 	r.Config.Soft.Addresses = []string{"127.0.0.1", "127.0.0.2"}
-	r.Config.Memory.SessionShare = 16 << 20
+	r.Config.Memory.SessionShare = 32 << 20
 	r.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	r.Stdin, r.Stdout = os.Stdin, os.Stdout
 	return r.Serve(context.Background())

@@ -131,7 +131,7 @@ func TestDevices(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	dir := t.TempDir()
 	ports := freePorts(t, 2)
-	base := fmt.Sprintf("node: {name: a, state_dir: %q}\napi: {listen: 127.0.0.1:%d}\ncontrol: {listen: [127.0.0.1:%d]}\ndevices: {providers: soft}\nmemory: {arena: 64MiB, session_share: 16MiB}\n",
+	base := fmt.Sprintf("node: {name: a, state_dir: %q}\napi: {listen: 127.0.0.1:%d}\ncontrol: {listen: [127.0.0.1:%d]}\ndevices: {providers: soft}\nmemory: {arena: 128MiB, session_share: 32MiB}\n",
 		filepath.Join(dir, "state"), ports[0], ports[1])
 	good := writeFile(t, filepath.Join(dir, "good.yaml"), base+fmt.Sprintf("roots: {data: {path: %q, read: [\"*\"]}}\n", dir+"/data"))
 	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {

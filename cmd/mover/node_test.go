@@ -100,7 +100,7 @@ func (n *testNode) configure(t *testing.T, extra string, peers ...peerOf) {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "node: {name: %s, state_dir: %q}\napi: {listen: %s}\ncontrol: {listen: [%s], dial_timeout: 1s}\n", n.name, n.path("state"), n.api, n.control)
-	b.WriteString("devices: {providers: soft}\nsoft: {addresses: [127.0.0.1, 127.0.0.2]}\nmemory: {arena: 64MiB, session_share: 16MiB, hugepages: none}\n")
+	b.WriteString("devices: {providers: soft}\nsoft: {addresses: [127.0.0.1, 127.0.0.2]}\nmemory: {arena: 128MiB, session_share: 32MiB, hugepages: none}\n")
 	b.WriteString("session: {slot_payload: 256KiB, segment: 1MiB}\n")
 	if len(peers) > 0 {
 		b.WriteString("peers:\n")

@@ -148,7 +148,7 @@ func Default() *Config {
 		Pollers: Pollers{PerNode: 1, CPUs: []int{}, Idle: "auto", Spin: 50 * time.Microsecond},
 		Memory:  Memory{Arena: Size(512 * miB), SessionShare: Size(64 * miB), HugePages: "auto"},
 		Session: Session{
-			SlotPayload: Size(miB), Segment: Size(16 * miB), LanesPerRail: 4, LaneDepth: 32,
+			SlotPayload: Size(2 * miB), Segment: Size(16 * miB), LanesPerRail: 4, LaneDepth: 32,
 			RailRate: Rate(100e9), DrainTimeout: 2 * time.Second,
 		},
 		Jobs: Jobs{MaxRunning: 8, MaxQueued: 10000, MaxAttempts: 10, StallAfter: 30 * time.Second, KeepMax: 10000},
