@@ -136,6 +136,11 @@ func writeNodeConfig(self nodeSetup, other *nodeSetup, p *place) error {
 		"memory":  m{"arena": strconv.Itoa(nodeArenaBytes>>20) + "MiB"},
 		// Loopback has no RDMA hardware: software verbs on both sides.
 		"devices": m{"providers": []string{"soft"}},
+		"soft":    m{"addresses": []string{"127.0.0.1", "127.0.0.2"}},
+		// Two nodes share this host's CPUs: one worker each, and pollers that
+		// soon give way. On two CPUs that is an eighth of the time.
+		"workers": 1,
+		"pollers": m{"spin": "5us"},
 	}
 	if other != nil {
 		config["peers"] = m{string(other.name): m{

@@ -131,6 +131,9 @@ func TestNodeConfig(t *testing.T) {
 		"control": map[string]any{"listen": []any{"127.0.0.1:2"}},
 		"memory":  map[string]any{"arena": "512MiB"},
 		"devices": map[string]any{"providers": []any{"soft"}},
+		"soft":    map[string]any{"addresses": []any{"127.0.0.1", "127.0.0.2"}},
+		"workers": 1,
+		"pollers": map[string]any{"spin": "5us"},
 		"peers":   map[string]any{"b": map[string]any{"addresses": []any{"127.0.0.1:4"}, "fingerprint": "sha256:bb"}},
 		"roots":   map[string]any{"data": map[string]any{"path": "/place/data", "read": []any{"b"}}},
 	}
