@@ -17,11 +17,17 @@ func (s *Session) send(m Message) {
 }
 
 func (s *Session) sendNow(m Message) {
-	if err := s.cfg.Control.Send(m); err != nil {
+	if err := s.cfg.Control.Send(m); err != nil && s.sendErr == nil {
+		// The peer's Bye, with its reason, may have been received and not been
+		// handled yet: Lost, or the deadline, ends the session after it.
 		s.saidBye = true
-		s.end(asReason(err, reason.PeerUnreachable))
+		s.sendErr, s.sendErrAt = asReason(err, reason.PeerUnreachable), s.now
 	}
 }
+
+// sendErrGrace is how long a session whose connection takes no more messages
+// waits to be told why.
+const sendErrGrace = 1e9
 
 // flushUnsent sends what waited for commands.
 func (s *Session) flushUnsent() {

@@ -68,6 +68,8 @@ type Session struct {
 	noLaneSince                    int64
 	why                            *reason.Error
 	saidBye                        bool
+	sendErr                        *reason.Error // the connection took a message no more
+	sendErrAt                      int64
 	closeAt                        int64 // phaseClosing: the groups are closed then, 0 once they are
 	unwired                        bool  // closing, and every QP is destroyed
 }
@@ -206,6 +208,9 @@ func (s *Session) tick() int64 {
 	case s.phase == phaseClosing:
 		s.tryClosed()
 		return s.now + c.DrainTimeout/4
+	case s.sendErr != nil && s.now-s.sendErrAt >= sendErrGrace:
+		s.end(s.sendErr)
+		return s.now
 	case s.now-s.lastHeard > c.DeadAfter:
 		s.end(reason.New(reason.PeerUnreachable, "the peer has not answered for %d ms", c.DeadAfter/1e6))
 	case s.phase == phaseOpening && s.now-s.startedAt > c.SetupTimeout:
@@ -216,6 +221,9 @@ func (s *Session) tick() int64 {
 		s.send(&Ping{Seq: s.pingSeq})
 	}
 	next := min(s.lastPing+c.PingEvery, s.lastHeard+c.DeadAfter+1)
+	if s.sendErr != nil {
+		next = min(next, s.sendErrAt+sendErrGrace)
+	}
 	next = min(next, s.tickLanes(), s.tickItems())
 	if s.ackBy != 0 {
 		next = min(next, s.ackBy)
