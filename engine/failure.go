@@ -39,9 +39,7 @@ func (g *group) fail(l *lane, cause verbs.WCStatus, vendor uint32, now int64) {
 	l.state, l.drainBy = laneDraining, now+g.cfg.drainTimeout
 	g.poller.stats.Lanes.Add(-1)
 	add(&g.poller.stats.LaneErrors, 1)
-	for i := range l.stagedSends {
-		g.unposted(&l.sendWRs[i])
-	}
+	g.unposted(l.sendWRs[:l.stagedSends])
 	l.stagedSends, l.stagedRecvs = 0, 0
 	if err := l.qp.Modify(&attrErr, verbs.AttrState); err != nil {
 		g.emit(event{kind: eventLaneStuck, lane: LaneRef{l.index, l.epoch}, detail: err.Error()})

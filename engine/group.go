@@ -222,15 +222,10 @@ func (g *group) complete(wc *verbs.WC, now int64) {
 	if !ok {
 		g.fail(l, wc.Status, wc.VendorErr, now)
 	}
-	switch kind {
-	case wrRecv:
-		if ok {
-			g.received(l, wc, now)
-		}
-	case wrSlot:
-		g.slotSent(index)
-	case wrChunk, wrLastChunk:
-		g.chunkSent(index)
+	if kind != wrRecv {
+		g.sendOver(kind, index)
+	} else if ok {
+		g.received(l, wc, now)
 	}
 	g.checkDrained(l)
 }

@@ -55,7 +55,6 @@ type wrKind uint8
 const (
 	wrSlot wrKind = 1 + iota
 	wrChunk
-	wrLastChunk
 	wrCredit
 	wrRecv
 )

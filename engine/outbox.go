@@ -2,7 +2,7 @@ package engine
 
 import "mover/reason"
 
-// send hands a message to the control connection; a failure ends the session.
+// send hands a message to the control connection.
 func (s *Session) send(m Message) {
 	if s.saidBye {
 		return
@@ -17,7 +17,7 @@ func (s *Session) send(m Message) {
 }
 
 func (s *Session) sendNow(m Message) {
-	if err := s.cfg.Control.Send(m); err != nil && s.sendErr == nil {
+	if err := s.cfg.Control.Send(m); err != nil {
 		// The peer's Bye, with its reason, may have been received and not been
 		// handled yet: Lost, or the deadline, ends the session after it.
 		s.saidBye = true

@@ -113,8 +113,7 @@ func (g *group) postSegment(now int64) bool {
 		wr, sge := l.stage()
 		wr.WRID, wr.Op = wrID(wrChunk, l, index), verbs.OpWrite
 		if at+n == len(s.memory) {
-			wr.WRID, wr.Op = wrID(wrLastChunk, l, index), verbs.OpWriteWithImm
-			wr.Imm = immediate(immSegment, uint64(s.generation), index)
+			wr.Op, wr.Imm = verbs.OpWriteWithImm, immediate(immSegment, uint64(s.generation), index)
 		}
 		wr.RemoteAddr, wr.RKey = to.addr+uint64(at), to.rkey
 		sge.Addr, sge.Length, sge.LKey = from+uint64(at), uint32(n), lkey

@@ -172,9 +172,7 @@ func (g *group) doorbell(l *lane, now int64) {
 	if l.state != laneUp {
 		// It failed while the chain was being built: nothing of it is posted,
 		// for the lane may count as drained already.
-		for i := range l.sendWRs[:n] {
-			g.unposted(&l.sendWRs[i])
-		}
+		g.unposted(l.sendWRs[:n])
 		return
 	}
 	posted, err := l.qp.PostSend(l.sendWRs[:n])
@@ -196,18 +194,25 @@ func (g *group) doorbell(l *lane, now int64) {
 	if err == nil {
 		return
 	}
-	for i := posted; i < n; i++ {
-		g.unposted(&l.sendWRs[i])
-	}
+	g.unposted(l.sendWRs[posted:n])
 	g.fail(l, verbs.WCLocQPOpErr, 0, now)
 }
 
-// unposted settles a WR that the queue refused as if it had been flushed.
-func (g *group) unposted(wr *verbs.SendWR) {
-	switch kind, _, index := splitWRID(wr.WRID); kind {
+// unposted settles WRs that the queue did not take as if they had been flushed.
+func (g *group) unposted(wrs []verbs.SendWR) {
+	for i := range wrs {
+		kind, _, index := splitWRID(wrs[i].WRID)
+		g.sendOver(kind, index)
+	}
+}
+
+// sendOver settles a send WR whose memory the adapter reads no more, however
+// it ended.
+func (g *group) sendOver(kind wrKind, index uint32) {
+	switch kind {
 	case wrSlot:
 		g.slotSent(index)
-	case wrChunk, wrLastChunk:
+	case wrChunk:
 		g.chunkSent(index)
 	case wrCredit: // repeated when the lane is drained
 	}
