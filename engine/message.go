@@ -210,9 +210,8 @@ type RecordAcks struct{ Acks []RecordAck }
 
 // ItemCommit says that every byte is acked, and what the whole must be.
 type ItemCommit struct {
-	Ref      ItemRef
-	CRC      uint32 // CRC32C of the item, from source memory; 0 without Verify
-	Verified bool
+	Ref ItemRef
+	CRC uint32 // CRC32C of the item, from source memory; 0 without Verify
 }
 
 // ItemDone is the destination's last word on an item: published (Code 0), or

@@ -246,7 +246,7 @@ func (s *Session) commit(i *sendItem) {
 	i.phase = sendCommitted
 	i.progressAt = s.now
 	i.item.publish.Store(true)
-	s.send(&ItemCommit{Ref: i.ref, CRC: i.crc, Verified: i.item.Verify})
+	s.send(&ItemCommit{Ref: i.ref, CRC: i.crc})
 }
 
 func (s *Session) handleDone(m *ItemDone) error {

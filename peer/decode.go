@@ -111,7 +111,7 @@ func (d *decoder) itemMessage(f *peerpb.Frame) engine.Message {
 	case *peerpb.Frame_ItemCommit:
 		x := b.ItemCommit
 		d.begin("item_commit", x)
-		return &engine.ItemCommit{Ref: d.itemRef("ref", x.GetRef()), CRC: x.GetCrc(), Verified: x.GetVerified()}
+		return &engine.ItemCommit{Ref: d.itemRef("ref", x.GetRef()), CRC: x.GetCrc()}
 	case *peerpb.Frame_ItemDone:
 		x := b.ItemDone
 		d.begin("item_done", x)

@@ -103,7 +103,7 @@ func (e *encoder) itemFrame(m engine.Message) *peerpb.Frame {
 			Acks: list(e, "RecordAcks.Acks", m.Acks, engine.MaxBatch, e.recordAck)}}}
 	case *engine.ItemCommit:
 		return &peerpb.Frame{Body: &peerpb.Frame_ItemCommit{ItemCommit: &peerpb.ItemCommit{
-			Ref: e.itemRef(&m.Ref), Crc: m.CRC, Verified: m.Verified}}}
+			Ref: e.itemRef(&m.Ref), Crc: m.CRC}}}
 	case *engine.ItemDone:
 		return &peerpb.Frame{Body: &peerpb.Frame_ItemDone{ItemDone: &peerpb.ItemDone{
 			Ref: e.itemRef(&m.Ref), Code: uint32(m.Code), Detail: clip(m.Detail), Meta: e.meta("ItemDone.Meta", m.Meta)}}}

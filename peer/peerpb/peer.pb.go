@@ -2701,7 +2701,6 @@ type ItemCommit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ref           *ItemRef               `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Crc           uint32                 `protobuf:"fixed32,2,opt,name=crc,proto3" json:"crc,omitempty"`
-	Verified      bool                   `protobuf:"varint,3,opt,name=verified,proto3" json:"verified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2748,13 +2747,6 @@ func (x *ItemCommit) GetCrc() uint32 {
 		return x.Crc
 	}
 	return 0
-}
-
-func (x *ItemCommit) GetVerified() bool {
-	if x != nil {
-		return x.Verified
-	}
-	return false
 }
 
 type ItemDone struct {
@@ -3064,12 +3056,11 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\x06detail\x18\x05 \x01(\tR\x06detail\":\n" +
 	"\n" +
 	"RecordAcks\x12,\n" +
-	"\x04acks\x18\x01 \x03(\v2\x18.mover.peer.v1.RecordAckR\x04acks\"d\n" +
+	"\x04acks\x18\x01 \x03(\v2\x18.mover.peer.v1.RecordAckR\x04acks\"H\n" +
 	"\n" +
 	"ItemCommit\x12(\n" +
 	"\x03ref\x18\x01 \x01(\v2\x16.mover.peer.v1.ItemRefR\x03ref\x12\x10\n" +
-	"\x03crc\x18\x02 \x01(\aR\x03crc\x12\x1a\n" +
-	"\bverified\x18\x03 \x01(\bR\bverified\"t\n" +
+	"\x03crc\x18\x02 \x01(\aR\x03crc\"t\n" +
 	"\bItemDone\x12(\n" +
 	"\x03ref\x18\x01 \x01(\v2\x16.mover.peer.v1.ItemRefR\x03ref\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\rR\x04code\x12\x16\n" +
