@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,12 +98,12 @@ func (n *Node) openState() error {
 	if n.lock, err = lockState(dir); err != nil {
 		return err
 	}
-	id, created, err := peer.LoadOrCreate(identityDir(dir), n.cfg.Node.Name)
+	id, created, err := peer.LoadOrCreate(n.cfg.IdentityDir(), n.cfg.Node.Name)
 	if err != nil {
 		return err
 	}
 	if created {
-		n.log.Info("created this node's key and certificate", "in", identityDir(dir), "fingerprint", id.Fingerprint)
+		n.log.Info("created this node's key and certificate", "in", n.cfg.IdentityDir(), "fingerprint", id.Fingerprint)
 	}
 	n.identity = id
 	if n.journal, err = openJournal(dir, n.log); err != nil {
@@ -122,9 +121,6 @@ func (n *Node) recoverReceiving() {
 		}
 	}
 }
-
-// identityDir is where a node keeps its key.
-func identityDir(stateDir string) string { return filepath.Join(stateDir, "identity") }
 
 func (n *Node) openControl() error {
 	trust := peer.Trust{Peers: map[string]peer.PeerConfig{}, CAFile: n.cfg.Control.CA}
@@ -223,6 +219,7 @@ func (n *Node) abandon() {
 	if n.roots != nil {
 		n.roots.close()
 	}
+	n.lock.release()
 }
 
 // announce tells what a person needs to use the node.

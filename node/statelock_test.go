@@ -2,9 +2,12 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
+
+	"mover/node/config"
 )
 
 // TestStateLock: one process a state directory, and the error says which.
@@ -23,4 +26,18 @@ func TestStateLock(t *testing.T) {
 		t.Errorf("after its release: %v", err)
 	}
 	l.release()
+}
+
+// TestFailedStartReleasesState: a start that fails leaves the directory to the
+// next one, in the same process too.
+func TestFailedStartReleasesState(t *testing.T) {
+	cfg := config.Default()
+	cfg.Node.Name, cfg.Node.StateDir = "a", t.TempDir()
+	cfg.API.TokensFile = cfg.Node.StateDir + "/tokens.yaml"
+	cfg.Roots = map[string]config.Root{"gone": {Path: "/nonexistent"}}
+	for range 2 {
+		if _, err := New(cfg, "test", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "roots.gone") {
+			t.Fatalf("got %v, want the missing root", err)
+		}
+	}
 }

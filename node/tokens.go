@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"mover/api"
 )
@@ -13,16 +12,12 @@ import (
 // adminToken is the name of the token that a first run creates.
 const adminToken = "admin"
 
-// tokenPath is where a first run leaves the admin token in plain text, for the
-// person who set the node up and for tools on the same host.
-func (n *Node) tokenPath() string { return filepath.Join(n.cfg.Node.StateDir, "token") }
-
 // tokenHint says where a token is, or how to get one.
 func (n *Node) tokenHint() string {
-	if _, err := os.Stat(n.tokenPath()); err != nil {
+	if _, err := os.Stat(n.cfg.TokenFile()); err != nil {
 		return "as made with `mover token new`"
 	}
-	return "in " + n.tokenPath()
+	return "in " + n.cfg.TokenFile()
 }
 
 // openTokens makes an admin token when there are no tokens yet.
@@ -36,7 +31,7 @@ func (n *Node) openTokens() error {
 	if err != nil {
 		return fmt.Errorf("creating the first token: %w", err)
 	}
-	f, err := os.OpenFile(n.tokenPath(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(n.cfg.TokenFile(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("saving the first token: %w", err)
 	}
@@ -47,6 +42,6 @@ func (n *Node) openTokens() error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("saving the first token: %w", err)
 	}
-	n.log.Info("created an admin token for the HTTP API", "token_file", n.tokenPath(), "hashes_in", n.cfg.API.TokensFile)
+	n.log.Info("created an admin token for the HTTP API", "token_file", n.cfg.TokenFile(), "hashes_in", n.cfg.API.TokensFile)
 	return nil
 }

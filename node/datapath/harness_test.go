@@ -188,6 +188,16 @@ func newLinks() chan *Link { return make(chan *Link, 16) }
 // dial makes a session from a to b.
 func dial(t *testing.T, a *host) *Link {
 	t.Helper()
+	l, err := tryDial(t, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// tryDial is dial for a session that may be refused.
+func tryDial(t *testing.T, a *host) (*Link, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	conn, err := a.control.Dial(ctx, "b")
@@ -198,10 +208,7 @@ func dial(t *testing.T, a *host) *Link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Ready(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return l, l.Ready(ctx)
 }
 
 // pattern differs by position, so that a chunk in the wrong place shows.

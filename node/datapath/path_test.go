@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -135,23 +134,12 @@ func TestNoShareLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lease.Release()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	conn, err := a.control.Dial(ctx, "b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := a.path.Link(conn, &receiver{items: map[string]*memory{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = l.Ready(ctx)
+	_, err = tryDial(t, a)
 	if reason.Of(err) != reason.PeerRefused || !strings.Contains(err.Error(), "memory.arena") {
 		t.Errorf("got %v, want PEER_REFUSED with the setting", err)
 	}
 }
 
-// TestSpinRefused says what to change where spinning would take every CPU.
 func TestWhyAndFix(t *testing.T) {
 	why, fix := whyAndFix([]string{"hugetlb 2MiB: mmap: no memory: 0 of 32 pages needed are free; set vm.nr_hugepages=32", "MADV_DONTFORK: no"})
 	if why != "hugetlb 2MiB: mmap: no memory: 0 of 32 pages needed are free; MADV_DONTFORK: no" || fix != "set vm.nr_hugepages=32" {
@@ -162,6 +150,7 @@ func TestWhyAndFix(t *testing.T) {
 	}
 }
 
+// TestSpinRefused says what to change where spinning would take every CPU.
 func TestSpinRefused(t *testing.T) {
 	cfg := config.Default()
 	cfg.Pollers.Idle, cfg.Pollers.PerNode = "spin", 16
