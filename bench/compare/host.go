@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"mover/bench/procfs"
 )
 
 // hostFacts is what a figure depends on besides the programs compared. It is
@@ -71,7 +73,7 @@ func gatherFacts(ctx context.Context, o options) hostFacts {
 	if unix.Uname(&u) == nil {
 		h.Kernel = unix.ByteSliceToString(u.Release[:])
 	}
-	if total, err := kibField(readText("/proc/meminfo"), "MemTotal"); err == nil {
+	if total, err := procfs.KiBField(readText("/proc/meminfo"), "MemTotal"); err == nil {
 		h.MemoryBytes = total
 	}
 	for _, name := range peerPackages {

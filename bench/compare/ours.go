@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"mover/bench/procfs"
 )
 
 // Ours is mover as the harness needs it. One implementation runs the real
@@ -121,31 +122,10 @@ const residentAllowance = 96 << 20
 // limitBytes is what the process may use.
 func (r resident) limitBytes() int64 { return r.arenaBytes + residentAllowance }
 
-// readResident reads the peak of a process from proc_pid_status(5). VmHWM is
-// the high-water mark of the resident set, arenas on ordinary and transparent
-// huge pages included; pages of hugetlbfs are counted apart, in HugetlbPages.
+// readResident reads the peak of a process.
 func readResident(pid int, arenaBytes int64) (resident, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return resident{}, fmt.Errorf("resident memory: %w", err)
-	}
-	peak, err := parsePeak(string(data))
-	if err != nil {
-		return resident{}, fmt.Errorf("resident memory of process %d: %w", pid, err)
-	}
-	return resident{peakBytes: peak, arenaBytes: arenaBytes}, nil
-}
-
-func parsePeak(status string) (int64, error) {
-	peak, err := kibField(status, "VmHWM")
-	if err != nil {
-		return 0, err
-	}
-	huge, err := kibField(status, "HugetlbPages")
-	if err != nil {
-		huge = 0 // a kernel without hugetlbfs has no such line
-	}
-	return peak + huge, nil
+	peak, err := procfs.PeakResident(pid)
+	return resident{peakBytes: peak, arenaBytes: arenaBytes}, err
 }
 
 // memoryWatch collects the resident memory of one role over the whole run.

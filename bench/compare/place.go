@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"mover/bench/procfs"
 )
 
 const (
@@ -134,7 +136,7 @@ func memAvailable() (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("available memory: %w", err)
 	}
-	v, err := kibField(string(data), "MemAvailable")
+	v, err := procfs.KiBField(string(data), "MemAvailable")
 	if err != nil {
 		return 0, fmt.Errorf("available memory, /proc/meminfo: %w", err)
 	}

@@ -41,24 +41,3 @@ func formatBytes(n int64) string {
 	}
 	return fmt.Sprintf("%d B", n)
 }
-
-// kibField reads a "Name:   123 kB" line of a proc file (status, meminfo) and
-// returns bytes. A missing or malformed line is an error.
-func kibField(text, name string) (int64, error) {
-	for line := range strings.Lines(text) {
-		value, ok := strings.CutPrefix(line, name+":")
-		if !ok {
-			continue
-		}
-		digits, ok := strings.CutSuffix(strings.TrimSpace(value), " kB")
-		if !ok {
-			return 0, fmt.Errorf("%s has no kB value: %q", name, strings.TrimSpace(line))
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-		if err != nil || n < 0 {
-			return 0, fmt.Errorf("%s is not a number: %q", name, strings.TrimSpace(line))
-		}
-		return n << 10, nil
-	}
-	return 0, fmt.Errorf("no line %s", name)
-}

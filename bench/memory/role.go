@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
+	"mover/bench/procfs"
 	"mover/engine"
 	"mover/node/config"
 	"mover/node/datapath"
@@ -148,7 +146,7 @@ func (r *Role) receive(_ context.Context, s *side) error {
 		return err
 	}
 	_, _ = io.Copy(io.Discard, r.Stdin) // until the parent closes it, or dies
-	rss, err := peakResident()
+	rss, err := procfs.PeakResident(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -217,7 +215,7 @@ func (r *Role) send(ctx context.Context, s *side) error {
 	if bytes == 0 {
 		return errors.New("no item arrived within the time; use more seconds or smaller items")
 	}
-	rss, err := peakResident()
+	rss, err := procfs.PeakResident(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -274,26 +272,4 @@ func (r *receiver) Publish(s *engine.Session, ref engine.ItemRef, t *engine.Targ
 func (r *receiver) Discard(s *engine.Session, ref engine.ItemRef, t *engine.Target, _ *reason.Error) {
 	r.side.regions <- t.Handle.(region)
 	s.Discarded(ref)
-}
-
-// peakResident is this process's resident high-water mark, huge pages
-// included (proc_pid_status(5)).
-func peakResident() (int64, error) {
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0, err
-	}
-	total := int64(0)
-	for line := range strings.SplitSeq(string(text), "\n") {
-		name, value, _ := strings.Cut(line, ":")
-		if name != "VmHWM" && name != "HugetlbPages" {
-			continue
-		}
-		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading %s: %w", name, err)
-		}
-		total += kib << 10
-	}
-	return total, nil
 }
