@@ -37,6 +37,21 @@ func loadConfig(c *cli.Context) (*config.Config, error) {
 	return cfg, nil
 }
 
+// withConfig is the action of a command without arguments that works on the
+// configuration.
+func withConfig(do func(*cli.Context, *config.Config) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if err := wantArgs(c); err != nil {
+			return err
+		}
+		cfg, err := loadConfig(c)
+		if err != nil {
+			return err
+		}
+		return do(c, cfg)
+	}
+}
+
 // makeConfig says how to make a first configuration.
 func makeConfig(file string) string {
 	return fmt.Sprintf("copy config.yaml of the source tree, which explains every setting, or begin with the line `node: {name: NAME}` in %s", file)
@@ -54,35 +69,21 @@ func configCommand() *cli.Command {
 					"checks this host against it. Every problem is one line: file:line: setting:\n" +
 					"what is wrong; allowed: what would be right.",
 				Flags: []cli.Flag{configFlag()},
-				Action: func(c *cli.Context) error {
-					if err := wantArgs(c); err != nil {
-						return err
-					}
-					cfg, err := loadConfig(c)
-					if err != nil {
-						return err
-					}
+				Action: withConfig(func(c *cli.Context, cfg *config.Config) error {
 					fmt.Fprintf(c.App.Writer, "%s: ok (node %s, %d peers, %d roots)\n", c.String("config"), cfg.Node.Name, len(cfg.Peers), len(cfg.Roots))
 					return nil
-				},
+				}),
 			},
 			{
 				Name:  "print",
 				Usage: "print every setting as the node would use it",
 				Flags: []cli.Flag{configFlag()},
-				Action: func(c *cli.Context) error {
-					if err := wantArgs(c); err != nil {
-						return err
-					}
-					cfg, err := loadConfig(c)
-					if err != nil {
-						return err
-					}
+				Action: withConfig(func(c *cli.Context, cfg *config.Config) error {
 					out := yaml.NewEncoder(c.App.Writer)
 					out.SetIndent(2)
 					defer out.Close()
 					return out.Encode(cfg)
-				},
+				}),
 			},
 		},
 	}

@@ -21,14 +21,7 @@ func identityCommand() *cli.Command {
 			configFlag(),
 			&cli.BoolFlag{Name: "fingerprint", Usage: "print the fingerprint alone, for scripts"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := wantArgs(c); err != nil {
-				return err
-			}
-			cfg, err := loadConfig(c)
-			if err != nil {
-				return err
-			}
+		Action: withConfig(func(c *cli.Context, cfg *config.Config) error {
 			id, created, err := peer.LoadOrCreate(cfg.IdentityDir(), cfg.Node.Name)
 			if err != nil {
 				return err
@@ -43,7 +36,7 @@ func identityCommand() *cli.Command {
 			fmt.Fprintf(c.App.Writer, "node:        %s\nfingerprint: %s\n\n", id.Name, id.Fingerprint)
 			fmt.Fprintf(c.App.Writer, "In the other node's configuration, under peers:\n\n%s", peerSnippet(cfg, id.Fingerprint))
 			return nil
-		},
+		}),
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
+
+	"mover/node/config"
 )
 
 // stopWithin bounds a clean shutdown; systemd and container runtimes kill a
@@ -26,14 +28,7 @@ func runCommand() *cli.Command {
 			"state directory (node.state_dir), readable by its owner alone, and says where.\n" +
 			"SIGTERM or SIGINT stops it cleanly within 10 s; a second one stops it at once.",
 		Flags: []cli.Flag{configFlag()},
-		Action: func(c *cli.Context) error {
-			if err := wantArgs(c); err != nil {
-				return err
-			}
-			cfg, err := loadConfig(c)
-			if err != nil {
-				return err
-			}
+		Action: withConfig(func(c *cli.Context, cfg *config.Config) error {
 			log := newLogger(cfg.Log, c.App.ErrWriter)
 			if err := setMaxProcs(cfg, log); err != nil {
 				return err
@@ -45,7 +40,7 @@ func runCommand() *cli.Command {
 			return serve(c.Context, signals, stopWithin, log, func(ctx context.Context) error {
 				return startNode(ctx, cfg, log)
 			})
-		},
+		}),
 	}
 }
 
