@@ -46,6 +46,10 @@ type DeviceAttr struct {
 	MaxAH       int
 	MaxQPRdAtom int    // reads and atomics a QP can take as responder
 	PageSizeCap uint64 // mask of page sizes
+	// RelaxedOrdering: AccessRelaxedOrdering reaches the device. Where it is
+	// false the flag is accepted and has no effect (it is an optional access
+	// flag of ibv_reg_mr(3)).
+	RelaxedOrdering bool
 }
 
 // PortState is the logical state of a port.
