@@ -45,6 +45,12 @@ type PortOffer struct {
 	MTU       verbs.MTU
 	RateBits  uint64   // bits per second
 	Pollers   []uint16 // the pollers that drive this port's lanes, in turn
+	// Down: the port can't be used now. Its rails are planned all the same,
+	// after those of ports that can, and their lanes are built once it is up.
+	// GID and LID may be zero then.
+	Down bool
+	// GRHRequired is verbs.PortAttr.GRHRequired.
+	GRHRequired bool
 }
 
 // GroupOpen gives the peer this side's receive slots of a lane group.

@@ -147,7 +147,7 @@ func (d *decoder) portOffer(x *peerpb.PortOffer) engine.PortOffer {
 		Provider: d.name("provider", x.GetProvider()), Device: d.name("device", x.GetDevice()),
 		Port: d.u8("port", x.GetPort()), LinkLayer: verbs.LinkLayer(x.GetLinkLayer()), GID: d.gid("gid", x.GetGid()),
 		GIDType: verbs.GIDType(x.GetGidType()), LID: d.u16("lid", x.GetLid()), MTU: d.mtu("mtu", x.GetMtu()),
-		RateBits: x.GetRateBits(),
+		RateBits: x.GetRateBits(), Down: x.GetDown(), GRHRequired: x.GetGrhRequired(),
 	}
 	if _, ok := peerpb.LinkLayer_name[int32(x.GetLinkLayer())]; !ok {
 		d.fail("link_layer", "unknown value %d", x.GetLinkLayer())

@@ -123,6 +123,7 @@ func (e *encoder) portOffer(p *engine.PortOffer) *peerpb.PortOffer {
 		Provider: e.name("PortOffer.Provider", p.Provider), Device: e.name("PortOffer.Device", p.Device),
 		Port: uint32(p.Port), LinkLayer: peerpb.LinkLayer(p.LinkLayer), Gid: e.gid(p.GID),
 		GidType: peerpb.GIDType(p.GIDType), Lid: uint32(p.LID), Mtu: peerpb.MTU(p.MTU), RateBits: p.RateBits,
+		Down: p.Down, GrhRequired: p.GRHRequired,
 	}
 	for _, n := range p.Pollers {
 		out.Pollers = append(out.Pollers, uint32(n))

@@ -85,22 +85,11 @@ func (p *Path) ports() ([]engine.LocalPort, error) {
 	return ports, nil
 }
 
-// chooseGID takes the first entry of the best type: RoCE v2, then what the
-// provider has.
+// chooseGID takes the best entry of a port's table.
 func chooseGID(ctx verbs.Context, port uint8) (verbs.GIDEntry, error) {
-	entries, err := ctx.QueryGIDTable(port)
+	table, err := ctx.QueryGIDTable(port)
 	if err != nil {
 		return verbs.GIDEntry{}, err
 	}
-	for _, e := range entries {
-		if e.Type == verbs.GIDRoCEv2 && !e.GID.IsZero() && !e.GID.Addr().IsLinkLocalUnicast() {
-			return e, nil
-		}
-	}
-	for _, e := range entries {
-		if e.Type != verbs.GIDRoCEv1 && !e.GID.IsZero() {
-			return e, nil
-		}
-	}
-	return verbs.GIDEntry{}, errors.New("no usable GID")
+	return verbs.ChooseGID(table, verbs.GIDWish{})
 }

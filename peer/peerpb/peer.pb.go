@@ -1229,6 +1229,8 @@ type PortOffer struct {
 	Mtu           MTU                    `protobuf:"varint,8,opt,name=mtu,proto3,enum=mover.peer.v1.MTU" json:"mtu,omitempty"`
 	RateBits      uint64                 `protobuf:"varint,9,opt,name=rate_bits,json=rateBits,proto3" json:"rate_bits,omitempty"`
 	Pollers       []uint32               `protobuf:"varint,10,rep,packed,name=pollers,proto3" json:"pollers,omitempty"`
+	Down          bool                   `protobuf:"varint,11,opt,name=down,proto3" json:"down,omitempty"` // can't be used now; gid and lid may be zero
+	GrhRequired   bool                   `protobuf:"varint,12,opt,name=grh_required,json=grhRequired,proto3" json:"grh_required,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1331,6 +1333,20 @@ func (x *PortOffer) GetPollers() []uint32 {
 		return x.Pollers
 	}
 	return nil
+}
+
+func (x *PortOffer) GetDown() bool {
+	if x != nil {
+		return x.Down
+	}
+	return false
+}
+
+func (x *PortOffer) GetGrhRequired() bool {
+	if x != nil {
+		return x.GrhRequired
+	}
+	return false
 }
 
 type GroupOpen struct {
@@ -2947,7 +2963,7 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\x0elanes_per_rail\x18\x03 \x01(\rR\flanesPerRail\x12\x1d\n" +
 	"\n" +
 	"lane_depth\x18\x04 \x01(\rR\tlaneDepth\x12#\n" +
-	"\rsegment_bytes\x18\x05 \x01(\rR\fsegmentBytes\"\xc0\x02\n" +
+	"\rsegment_bytes\x18\x05 \x01(\rR\fsegmentBytes\"\xf7\x02\n" +
 	"\tPortOffer\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06device\x18\x02 \x01(\tR\x06device\x12\x12\n" +
@@ -2960,7 +2976,9 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\x03mtu\x18\b \x01(\x0e2\x12.mover.peer.v1.MTUR\x03mtu\x12\x1b\n" +
 	"\trate_bits\x18\t \x01(\x04R\brateBits\x12\x18\n" +
 	"\apollers\x18\n" +
-	" \x03(\rR\apollers\"\x8b\x01\n" +
+	" \x03(\rR\apollers\x12\x12\n" +
+	"\x04down\x18\v \x01(\bR\x04down\x12!\n" +
+	"\fgrh_required\x18\f \x01(\bR\vgrhRequired\"\x8b\x01\n" +
 	"\tGroupOpen\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\rR\x05slots\x12!\n" +
