@@ -87,6 +87,7 @@ func (c *Config) checkDevices(d *decoder) {
 	if c.Devices.Fallback == "forbid" && slices.Equal(c.Devices.Providers, []string{"soft"}) {
 		d.problem("devices.fallback", "forbid never uses software verbs, and devices.providers has nothing else", "allow, or a provider of hardware (ibv)")
 	}
+	c.checkNames(d)
 	if len(c.Soft.Addresses) == 0 && slices.Contains(c.Devices.Providers, "soft") {
 		d.problem("soft.addresses", "is empty, and devices.providers wants software verbs", "at least one address, such as 127.0.0.1")
 	}
@@ -97,6 +98,17 @@ func (c *Config) checkDevices(d *decoder) {
 	}
 	if len(c.Control.Listen) == 0 {
 		d.problem("control.listen", "is empty", "at least one of "+forms["listen"].allowed)
+	}
+}
+
+// checkNames refuses what is certainly a slip: a device with all of its ports
+// and one of them alone.
+func (c *Config) checkNames(d *decoder) {
+	for i, s := range c.Devices.Names {
+		n, _ := ParseDeviceName(s) // checked by form
+		if n.Port != 0 && slices.Contains(c.Devices.Names, n.Name) {
+			d.problem(fmt.Sprintf("devices.names[%d]", i), fmt.Sprintf("%s is one port of %s, which is listed with all of its ports; remove one of them", s, n.Name), "")
+		}
 	}
 }
 

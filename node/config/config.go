@@ -84,7 +84,12 @@ type Root struct {
 type Devices struct {
 	Providers []string `yaml:"providers" allow:"auto,ibv,soft"` // ["auto"], or providers in order of preference
 	Fallback  string   `yaml:"fallback" allow:"allow,forbid"`
-	Names     []string `yaml:"names" max:"64"` // empty is every device found
+	// Names are DeviceNames, checked; empty is every device found.
+	Names []string `yaml:"names" form:"device" max:"64"`
+	// Libibverbs is the library to open instead of the system's; "" is that.
+	Libibverbs string `yaml:"libibverbs" form:"path?"`
+	// RelaxedOrdering lets hardware reorder PCIe writes into registered memory.
+	RelaxedOrdering string `yaml:"relaxed_ordering" allow:"auto,on,off"`
 }
 
 // Soft configures software verbs.
@@ -143,7 +148,7 @@ func Default() *Config {
 		Control: Control{Listen: []string{"127.0.0.1:9471"}, DialTimeout: 5 * time.Second},
 		Peers:   map[string]Peer{},
 		Roots:   map[string]Root{},
-		Devices: Devices{Providers: []string{"auto"}, Fallback: "allow", Names: []string{}},
+		Devices: Devices{Providers: []string{"auto"}, Fallback: "allow", Names: []string{}, RelaxedOrdering: "auto"},
 		Soft:    Soft{Addresses: []string{"127.0.0.1"}},
 		Pollers: Pollers{PerNode: 1, CPUs: []int{}, Idle: "auto", Spin: 50 * time.Microsecond},
 		Memory:  Memory{Arena: Size(512 * miB), SessionShare: Size(64 * miB), HugePages: "auto"},

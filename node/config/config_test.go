@@ -24,7 +24,7 @@ peers:
   host-c:
 roots:
   data: {path: /srv/data, read: [host-b], write: "*", quota: 1.5TiB, min_free: 10 GB}
-devices: {providers: [ibv, soft], fallback: forbid, names: [mlx5_0]}
+devices: {providers: [ibv, soft], fallback: forbid, names: [mlx5_0, "eth2:1", "2001:db8::1"], libibverbs: /opt/ofed/libibverbs.so.1, relaxed_ordering: on}
 soft: {addresses: [127.0.0.1, 127.0.0.2, 192.0.2.1], allow_cleartext: true}
 pollers: {per_node: 2, cpus: [3, 5], idle: spin, spin: 100us}
 workers: 6
@@ -50,7 +50,8 @@ func TestEverySettingIsRead(t *testing.T) {
 		Roots: map[string]Root{"data": {
 			Path: "/srv/data", Read: []string{"host-b"}, Write: []string{"*"}, Quota: 3 << 39, MinFree: 10e9,
 		}},
-		Devices: Devices{Providers: []string{"ibv", "soft"}, Fallback: "forbid", Names: []string{"mlx5_0"}},
+		Devices: Devices{Providers: []string{"ibv", "soft"}, Fallback: "forbid", Names: []string{"mlx5_0", "eth2:1", "2001:db8::1"},
+			Libibverbs: "/opt/ofed/libibverbs.so.1", RelaxedOrdering: "on"},
 		Soft:    Soft{Addresses: []string{"127.0.0.1", "127.0.0.2", "192.0.2.1"}, AllowCleartext: true},
 		Pollers: Pollers{PerNode: 2, CPUs: []int{3, 5}, Idle: "spin", Spin: 100 * time.Microsecond},
 		Workers: 6,
@@ -161,6 +162,16 @@ func TestProblems(t *testing.T) {
 		{"devices: {providers: [soft], fallback: forbid}", "devices.fallback: forbid never uses software verbs"},
 		{"devices: {providers: [soft]}\nsoft: {addresses: []}", "f:3: soft.addresses: is empty, and devices.providers wants"},
 		{"soft: {addresses: ['fe80::1%eth0']}", "has a zone"},
+		{"devices: {names: [mlx5_0, mlx5/1]}", `f:2: devices.names[1]: "mlx5/1" is not the name of a device or network interface; allowed: a device (mlx5_0)`},
+		{"devices:\n  names:\n    - mlx5_0\n    - mlx5_1:0", `f:5: devices.names[1]: "mlx5_1:0": "0" is not a port; allowed: `},
+		{"devices: {names: ['mlx5_0:256']}", `"256" is not a port`},
+		{"devices: {names: [mlx5_0, 'mlx5_0:1']}", "devices.names[1]: mlx5_0:1 is one port of mlx5_0, which is listed with all of its ports"},
+		{"devices: {names: [10.0.0.300]}", `"10.0.0.300" is neither an IP address nor`},
+		{"devices: {names: ['fe80::1%eth0']}", "has a zone"},
+		{"devices: {names: ['2001:db8:::1']}", `devices.names[0]: "2001:db8:::1"`},
+		{"devices: {names: [0.0.0.0]}", `"0.0.0.0" is not the address of one interface`},
+		{"devices: {libibverbs: libibverbs.so.1}", `f:2: devices.libibverbs: "libibverbs.so.1" is relative; allowed: an absolute path, or ""`},
+		{"devices: {relaxed_ordering: true}", `f:2: devices.relaxed_ordering: "true" is not one of the words; allowed: auto, on, off`},
 		{"devices: {names: {}}", "devices.names: is not a list"},
 		{"pollers: {cpus: [1, x]}", `pollers.cpus[1]: "x" is not a whole number`},
 		{"pollers: {cpus: [1, 1]}", `pollers.cpus[1]: repeats 1`},

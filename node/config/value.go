@@ -52,6 +52,7 @@ var forms = map[string]form{
 	"path?":      {optional(absolutePath), `an absolute path, or ""`},
 	"listen":     {listenAddress, "IP:port, such as 127.0.0.1:9470 or [::1]:9470"},
 	"dial":       {dialAddress, "host:port, such as host-b:9471, 192.0.2.7:9471, [2001:db8::7]:9471 or {node}:9471"},
+	"device":     {deviceName, "a device (mlx5_0), a network interface (eth0), either with a port (mlx5_0:2), or an IP address of this host"},
 	"ip":         {ipAddress, "an IP address of this host, such as 127.0.0.1"},
 	"fingerprint": {optional(fingerprint),
 		"sha256: and 64 hexadecimal digits in lower case, as `mover identity` prints on that node"},
