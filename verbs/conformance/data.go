@@ -7,10 +7,10 @@ import (
 )
 
 var dataCases = []testCase{
-	{name: "data/write", run: func(t TB, h Harness) { eachSize(t, h, verbs.OpWrite) }},
-	{name: "data/write with immediate", run: func(t TB, h Harness) { eachSize(t, h, verbs.OpWriteWithImm) }},
-	{name: "data/send", run: func(t TB, h Harness) { eachSize(t, h, verbs.OpSend) }},
-	{name: "data/send with immediate", run: func(t TB, h Harness) { eachSize(t, h, verbs.OpSendWithImm) }},
+	{name: "data/write", run: func(t TB, h Harness) { eachSize(t, h, verbs.RC, verbs.OpWrite, sizes) }},
+	{name: "data/write with immediate", run: func(t TB, h Harness) { eachSize(t, h, verbs.RC, verbs.OpWriteWithImm, sizes) }},
+	{name: "data/send", run: func(t TB, h Harness) { eachSize(t, h, verbs.RC, verbs.OpSend, sizes) }},
+	{name: "data/send with immediate", run: func(t TB, h Harness) { eachSize(t, h, verbs.RC, verbs.OpSendWithImm, sizes) }},
 	{name: "data/many pieces", run: manyPieces},
 	{name: "data/scattered receive", run: scatteredReceive},
 	{name: "data/both directions", run: bothDirections},
@@ -27,9 +27,9 @@ const testImm = 0xfedc0123
 
 // eachSize moves messages of each size at an odd offset and checks both
 // completions and every byte.
-func eachSize(t TB, h Harness, op verbs.Opcode) {
+func eachSize(t TB, h Harness, typ verbs.QPType, op verbs.Opcode, sizes []int) {
 	const from, to = 3, 1<<20 + 4096 + 5
-	l := newLink(t, h, linkOpts{memBytes: 3 << 20})
+	l := newLink(t, h, linkOpts{typ: typ, memBytes: 3 << 20})
 	for i, n := range sizes {
 		clear(l.b.mem)
 		fill(l.a.mem[from:from+n], i)

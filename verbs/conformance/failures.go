@@ -9,10 +9,10 @@ import (
 
 var failureCases = []testCase{
 	{name: "failure/drain", run: drain},
-	{name: "failure/drain in RTR", run: drainInRTR},
-	{name: "failure/drain in mid-stream", run: drainMidStream},
-	{name: "failure/memory is quiet after the drain", run: quietAfterDrain},
-	{name: "failure/post in ERR", run: postInErr},
+	{name: "failure/drain in RTR", run: func(t TB, h Harness) { drainInRTR(t, h, verbs.RC) }},
+	{name: "failure/drain in mid-stream", run: func(t TB, h Harness) { drainMidStream(t, h, verbs.RC) }},
+	{name: "failure/memory is quiet after the drain", run: func(t TB, h Harness) { quietAfterDrain(t, h, verbs.RC) }},
+	{name: "failure/post in ERR", run: func(t TB, h Harness) { postInErr(t, h, verbs.RC) }},
 	{name: "failure/peer in ERR", run: func(t TB, h Harness) { peerGone(t, h, false) }},
 	{name: "failure/peer destroyed", run: func(t TB, h Harness) { peerGone(t, h, true) }},
 	{name: "failure/neighbours live on", run: neighboursLive},
@@ -46,11 +46,11 @@ func drain(t TB, h Harness) {
 	}
 }
 
-func drainInRTR(t TB, h Harness) {
-	l := newLink(t, h, linkOpts{noConnect: true})
-	must(t, l.a.qp.Modify(l.initAttr(l.a), verbs.InitMask(verbs.RC)), "to INIT")
+func drainInRTR(t TB, h Harness, typ verbs.QPType) {
+	l := newLink(t, h, linkOpts{typ: typ, noConnect: true})
+	must(t, l.a.qp.Modify(l.initAttr(l.a), verbs.InitMask(typ)), "to INIT")
 	l.a.recv(0, 64)
-	must(t, l.a.qp.Modify(l.rtrAttr(l.a, l.b), verbs.RTRMask(verbs.RC)), "to RTR")
+	must(t, l.a.qp.Modify(l.rtrAttr(l.a, l.b), verbs.RTRMask(typ)), "to RTR")
 	l.a.recv(0, 64)
 	l.a.toErr()
 	l.until("the flush", func() bool { return len(l.a.rcvd) == 2 })
@@ -59,9 +59,9 @@ func drainInRTR(t TB, h Harness) {
 
 // drainMidStream: ERR while writes are on their way. Each completes once, in
 // order, those that succeeded first.
-func drainMidStream(t TB, h Harness) {
+func drainMidStream(t TB, h Harness, typ verbs.QPType) {
 	for stop := range 6 {
-		l := newLink(t, h, linkOpts{})
+		l := newLink(t, h, linkOpts{typ: typ})
 		fill(l.a.mem, 1)
 		var chain []verbs.SendWR
 		for i := range 12 {
@@ -88,9 +88,9 @@ func drainMidStream(t TB, h Harness) {
 // quietAfterDrain: once the responder's last flush was polled, nothing writes
 // to its memory any more, although the peer goes on sending. That is what
 // makes memory reusable.
-func quietAfterDrain(t TB, h Harness) {
+func quietAfterDrain(t TB, h Harness, typ verbs.QPType) {
 	for stop := range 6 {
-		l := newLink(t, h, linkOpts{})
+		l := newLink(t, h, linkOpts{typ: typ})
 		fill(l.a.mem, 1)
 		l.b.recv(0, 0)
 		l.b.recv(0, 0)
@@ -116,8 +116,8 @@ func quietAfterDrain(t TB, h Harness) {
 }
 
 // postInErr: accepted and flushed, or refused with an error; never lost.
-func postInErr(t TB, h Harness) {
-	l := newLink(t, h, linkOpts{})
+func postInErr(t TB, h Harness, typ verbs.QPType) {
+	l := newLink(t, h, linkOpts{typ: typ})
 	l.a.toErr()
 	check := func(what string, n, posted int, err error) {
 		if n < posted && err == nil {

@@ -9,8 +9,6 @@ import (
 )
 
 var featureCases = []testCase{
-	{name: "feature/UC", run: ucWorks, needs: UC, lacking: func(t TB, h Harness) { qpRefused(t, h, verbs.UC, 0) }},
-	{name: "feature/UD", run: udWorks, needs: UD, lacking: func(t TB, h Harness) { qpRefused(t, h, verbs.UD, 0) }},
 	{name: "feature/inline", run: inlineWorks, needs: Inline,
 		lacking: func(t TB, h Harness) { qpRefused(t, h, verbs.RC, 64) }},
 	{name: "feature/inline beyond the limit", run: inlineTooLong},
@@ -55,51 +53,6 @@ func sendRefused(t TB, h Harness, op verbs.Opcode) {
 	if n != 1 {
 		t.Errorf("%d accepted, want the one before %v", n, op)
 	}
-}
-
-// ucWorks: writes with and without immediate and sends arrive; without a
-// receive they vanish, with success at the sender.
-func ucWorks(t TB, h Harness) {
-	l := newLink(t, h, linkOpts{typ: verbs.UC})
-	fill(l.a.mem[:9000], 1)
-	l.a.post(l.a.writeImm(l.b, 0, 0, 10, 1))
-	l.until("the write that vanishes", func() bool { return len(l.a.sent) == 1 })
-	l.settle()
-	if len(l.b.rcvd) != 0 || l.a.sent[0].Status != verbs.WCSuccess {
-		t.Errorf("write with immediate without a receive: %+v %+v", l.a.sent, l.b.rcvd)
-	}
-	id := l.b.recv(0, 0)
-	l.a.post(l.a.write(l.b, 0, 0, 5000), l.a.writeImm(l.b, 5000, 5000, 4000, testImm))
-	l.until("the immediate", func() bool { return len(l.b.rcvd) == 1 && len(l.a.sent) == 3 })
-	checkRecv(t, l.b.rcvd[0], id, verbs.OpWriteWithImm, 4000, testImm)
-	if mismatch(l.b.mem[:9000], 1) >= 0 {
-		t.Errorf("bytes are wrong")
-	}
-}
-
-// grhBytes precede the payload of a UD receive.
-const grhBytes = 40
-
-func udWorks(t TB, h Harness) {
-	l := newLink(t, h, linkOpts{typ: verbs.UD})
-	ah, err := l.a.pd.CreateAH(verbs.AHAttr{IsGlobal: true, DGID: l.b.pickGID().GID,
-		SGIDIndex: l.a.pickGID().Index, Port: l.a.port, HopLimit: 64})
-	must(t, err, "create AH")
-	fill(l.a.mem[:200], 1)
-	id := l.b.recv(0, 4096)
-	wr := l.a.send(0, 200)
-	wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, l.b.qp.QPN(), 0x11
-	l.a.post(wr)
-	l.until("the datagram", func() bool { return len(l.a.sent) == 1 && len(l.b.rcvd) == 1 })
-	checkRecv(t, l.b.rcvd[0], id, verbs.OpSend, 200+grhBytes, 0)
-	if l.b.rcvd[0].SrcQPN != l.a.qp.QPN() {
-		t.Errorf("source QPN %#x, want %#x", l.b.rcvd[0].SrcQPN, l.a.qp.QPN())
-	}
-	if mismatch(l.b.mem[grhBytes:grhBytes+200], 1) >= 0 {
-		t.Errorf("bytes are wrong")
-	}
-	wantErrno(t, l.a.pd.Dealloc(), syscall.EBUSY, "dealloc a PD with an AH")
-	must(t, ah.Destroy(), "destroy AH")
 }
 
 // inlineWorks: the buffer may change as soon as the post returns, and needs

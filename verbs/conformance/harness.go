@@ -77,6 +77,13 @@ type Pair struct {
 	// last Drain, for providers whose CompChannel has no descriptor. Default:
 	// poll(2) on FD.
 	Notified func(cq verbs.CQ) bool
+	// Lose makes the network lose packets of the UC and UD QPs of ctx: those
+	// for which pick is true. Packets are counted from 0 at the call, in the
+	// order sent; a message of n bytes is max(1, ceil(n/path MTU)) of them. A
+	// nil pick ends it. pick runs inside Poll, Progress or Settle. Nil for a
+	// provider that cannot lose on purpose: the cases that need it are then
+	// left out, and what else loses a message is still tested.
+	Lose func(ctx verbs.Context, pick func(n int) bool)
 }
 
 func (p *Pair) setDefaults() {

@@ -15,6 +15,10 @@ const recvBit = 1 << 63
 
 const guardByte = 0xA5
 
+// testQKey has the upper bit clear: with it set a send would use its own QP's
+// Q_Key (InfiniBand Architecture Specification volume 1, 10.2.5).
+const testQKey = 0x11
+
 // linkOpts says how to build a link; zero values stand for the defaults.
 type linkOpts struct {
 	typ        verbs.QPType // RC
@@ -58,6 +62,11 @@ type side struct {
 	mem      []byte // registered
 	mapped   []byte // guard page, mem, guard page
 	mr       verbs.MR
+
+	// UD: where send goes to, and what precedes the payload of a receive.
+	ah       verbs.AH
+	peerQPN  uint32
+	headroom int
 
 	sent, rcvd []verbs.WC // what was polled
 	pollErr    error
@@ -117,6 +126,9 @@ func (o *linkOpts) setDefaults() {
 func newSide(t TB, name string, p *Pair, ctx verbs.Context, port uint8, opt linkOpts) *side {
 	t.Helper()
 	s := &side{t: t, name: name, ctx: ctx, port: port}
+	if opt.typ == verbs.UD {
+		s.headroom = grhBytes
+	}
 	page := os.Getpagesize()
 	n := (opt.memBytes + page - 1) / page * page
 	s.mapped = p.Alloc(t, n+2*page)
@@ -159,6 +171,9 @@ func (s *side) close() {
 	}
 	if s.qp != nil {
 		free("destroy QP", s.qp.Destroy())
+	}
+	if s.ah != nil {
+		free("destroy AH", s.ah.Destroy())
 	}
 	if s.mr != nil {
 		free("deregister MR", s.mr.Dereg())
@@ -247,7 +262,7 @@ func (s *side) pickGID() verbs.GIDEntry {
 
 // initAttr, rtrAttr and rtsAttr are what connect passes to Modify.
 func (l *link) initAttr(s *side) *verbs.QPAttr {
-	return &verbs.QPAttr{State: verbs.StateInit, Port: s.port, AccessFlags: l.opt.qpAccess, QKey: 0x11}
+	return &verbs.QPAttr{State: verbs.StateInit, Port: s.port, AccessFlags: l.opt.qpAccess, QKey: testQKey}
 }
 
 func (l *link) rtrAttr(s, peer *side) *verbs.QPAttr {
@@ -283,6 +298,26 @@ func (l *link) connect() {
 	for _, s := range []*side{l.a, l.b} {
 		must(l.t, s.qp.Modify(l.rtsAttr(s), verbs.RTSMask(l.opt.typ)), s.name+" to RTS")
 	}
+	if l.opt.typ == verbs.UD {
+		l.aim(l.a, l.b)
+		l.aim(l.b, l.a)
+	}
+}
+
+// aim makes s.send go to peer.
+func (l *link) aim(s, peer *side) {
+	l.t.Helper()
+	ah, err := s.pd.CreateAH(l.ahAttr(s, peer))
+	must(l.t, err, "create AH")
+	s.ah, s.peerQPN = ah, peer.qp.QPN()
+}
+
+func (l *link) ahAttr(s, peer *side) verbs.AHAttr { return l.rtrAttr(s, peer).AV }
+
+// mtu is the payload of a full packet on the link's path.
+func (l *link) mtu() int {
+	l.t.Helper()
+	return l.rtrAttr(l.a, l.b).PathMTU.Bytes()
 }
 
 func (s *side) toErr() {
@@ -387,6 +422,9 @@ func (s *side) writeImm(peer *side, off, to, n int, imm uint32) verbs.SendWR {
 
 func (s *side) send(off, n int) verbs.SendWR {
 	wr := verbs.SendWR{WRID: s.id(), Op: verbs.OpSend, Flags: verbs.SendSignaled}
+	if s.ah != nil {
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = s.ah, s.peerQPN, testQKey
+	}
 	if n > 0 {
 		wr.SGL = []verbs.SGE{s.sge(off, n)}
 	}

@@ -12,22 +12,22 @@ import (
 )
 
 var notifyCases = []testCase{
-	{name: "notify/no lost wake-up", run: noLostWakeup},
+	{name: "notify/no lost wake-up", run: func(t TB, h Harness) { noLostWakeup(t, h, verbs.RC) }},
 }
 
 const pings = 200
 
 // noLostWakeup plays ping-pong between two sides that park whenever they find
 // nothing: a wake-up that is lost stops the game.
-func noLostWakeup(t TB, h Harness) {
-	l := newLink(t, h, linkOpts{channel: true, minRNR: 1})
+func noLostWakeup(t TB, h Harness, typ verbs.QPType) {
+	l := newLink(t, h, linkOpts{typ: typ, channel: true, minRNR: 1})
 	if l.pair.Notified != nil {
 		l.pingPongStepped()
 		return
 	}
 	for _, s := range []*side{l.a, l.b} {
 		for range 8 {
-			s.recv(0, 64)
+			s.recv(0, 64+s.headroom)
 		}
 	}
 	var wg sync.WaitGroup
@@ -63,7 +63,7 @@ func (s *side) pingPong(serve bool) string {
 			return msg
 		}
 		got++
-		if _, err := s.qp.PostRecv([]verbs.RecvWR{{WRID: recvBit, SGL: []verbs.SGE{s.sge(0, 64)}}}); err != nil {
+		if _, err := s.qp.PostRecv([]verbs.RecvWR{{WRID: recvBit, SGL: []verbs.SGE{s.sge(0, 64+s.headroom)}}}); err != nil {
 			return "post receive: " + err.Error()
 		}
 	}
@@ -128,7 +128,7 @@ func (l *link) pingPongStepped() {
 	t := l.t
 	for _, s := range []*side{l.a, l.b} {
 		for range 8 {
-			s.recv(0, 64)
+			s.recv(0, 64+s.headroom)
 		}
 	}
 	l.a.post(l.a.send(0, 64))
@@ -145,7 +145,7 @@ func (l *link) pingPongStepped() {
 				woken = true
 				answered[s]++
 				posted[s]++
-				s.recv(0, 64)
+				s.recv(0, 64+s.headroom)
 				s.post(s.send(0, 64))
 			}
 		}

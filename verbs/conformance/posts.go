@@ -12,7 +12,7 @@ var postCases = []testCase{
 	{name: "post/unsignalled", run: unsignalled},
 	{name: "post/signal all", run: signalAll},
 	{name: "post/send queue full", run: sendQueueFull},
-	{name: "post/slots come back", run: slotsComeBack},
+	{name: "post/slots come back", run: func(t TB, h Harness) { slotsComeBack(t, h, verbs.RC) }},
 	{name: "post/slots by polling", run: slotsByPolling, needs: StrictSQ, lacking: slotsBeforePolling},
 	{name: "post/bad in mid-chain", run: badMidChain},
 	{name: "post/receive queue full", run: recvQueueFull},
@@ -110,19 +110,26 @@ func sendQueueFull(t TB, h Harness) {
 
 // slotsComeBack: a completion frees its entry and those of the unsignalled
 // before it, many times around the queue.
-func slotsComeBack(t TB, h Harness) {
-	l := newLink(t, h, linkOpts{})
+func slotsComeBack(t TB, h Harness, typ verbs.QPType) {
+	l := newLink(t, h, linkOpts{typ: typ})
 	slots := l.a.qp.Cap().MaxSendWR
 	for round := range 5 {
 		chain := make([]verbs.SendWR, slots)
 		for i := range chain {
 			chain[i] = l.a.write(l.b, i, i, 1)
+			if typ == verbs.UD {
+				chain[i] = l.a.send(i, 1) // nobody takes it, and nobody waits
+			}
 			chain[i].Flags = 0
 		}
 		chain[slots-1].Flags = verbs.SendSignaled
 		l.a.post(chain...)
 		l.until("a round", func() bool { return len(l.a.sent) == round+1 })
 		checkSent(t, l.a.sent[round], chain[slots-1])
+	}
+	l.settle()
+	if len(l.a.sent) != 5 {
+		t.Errorf("%d completions for 5 signalled WRs", len(l.a.sent))
 	}
 }
 

@@ -16,7 +16,8 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	var all []testCase
 	for _, group := range [][]testCase{transitionCases, dataCases, postCases, rnrCases, accessCases,
-		failureCases, resourceCases, notifyCases, visibilityCases, featureCases} {
+		failureCases, resourceCases, notifyCases, visibilityCases, featureCases,
+		ucCases, ucLossCases, udCases, udAddressCases} {
 		all = append(all, group...)
 	}
 	for _, c := range all {

@@ -7,8 +7,8 @@ import (
 )
 
 var transitionCases = []testCase{
-	{name: "transitions/exact masks", run: exactMasks},
-	{name: "transitions/graph", run: transitionGraph},
+	{name: "transitions/exact masks", run: func(t TB, h Harness) { exactMasks(t, h, verbs.RC) }},
+	{name: "transitions/graph", run: func(t TB, h Harness) { transitionGraph(t, h, verbs.RC) }},
 	{name: "transitions/values", run: transitionValues},
 	{name: "transitions/reset", run: resetForgets},
 	{name: "transitions/posting by state", run: postingByState},
@@ -20,15 +20,15 @@ var allMaskBits = []verbs.AttrMask{verbs.AttrState, verbs.AttrAccessFlags, verbs
 	verbs.AttrMaxDestRdAtomic, verbs.AttrDestQPN}
 
 // exactMasks: one bit missing or one too many is EINVAL and changes nothing.
-func exactMasks(t TB, h Harness) {
-	l := newLink(t, h, linkOpts{noConnect: true})
+func exactMasks(t TB, h Harness, typ verbs.QPType) {
+	l := newLink(t, h, linkOpts{typ: typ, noConnect: true})
 	steps := []struct {
 		attr *verbs.QPAttr
 		mask verbs.AttrMask
 	}{
-		{l.initAttr(l.a), verbs.InitMask(verbs.RC)},
-		{l.rtrAttr(l.a, l.b), verbs.RTRMask(verbs.RC)},
-		{l.rtsAttr(l.a), verbs.RTSMask(verbs.RC)},
+		{l.initAttr(l.a), verbs.InitMask(typ)},
+		{l.rtrAttr(l.a, l.b), verbs.RTRMask(typ)},
+		{l.rtsAttr(l.a), verbs.RTSMask(typ)},
 	}
 	from := verbs.StateReset
 	for _, step := range steps {
@@ -44,11 +44,11 @@ func exactMasks(t TB, h Harness) {
 }
 
 // transitionGraph: what the graph lacks is EINVAL, though the mask be right.
-func transitionGraph(t TB, h Harness) {
-	l := newLink(t, h, linkOpts{noConnect: true})
-	toInit := func() error { return l.a.qp.Modify(l.initAttr(l.a), verbs.InitMask(verbs.RC)) }
-	toRTR := func() error { return l.a.qp.Modify(l.rtrAttr(l.a, l.b), verbs.RTRMask(verbs.RC)) }
-	toRTS := func() error { return l.a.qp.Modify(l.rtsAttr(l.a), verbs.RTSMask(verbs.RC)) }
+func transitionGraph(t TB, h Harness, typ verbs.QPType) {
+	l := newLink(t, h, linkOpts{typ: typ, noConnect: true})
+	toInit := func() error { return l.a.qp.Modify(l.initAttr(l.a), verbs.InitMask(typ)) }
+	toRTR := func() error { return l.a.qp.Modify(l.rtrAttr(l.a, l.b), verbs.RTRMask(typ)) }
+	toRTS := func() error { return l.a.qp.Modify(l.rtsAttr(l.a), verbs.RTSMask(typ)) }
 
 	wantErrno(t, toRTR(), syscall.EINVAL, "RESET to RTR")
 	wantErrno(t, toRTS(), syscall.EINVAL, "RESET to RTS")

@@ -7,8 +7,8 @@ import (
 )
 
 var visibilityCases = []testCase{
-	{name: "visibility/immediate covers earlier writes", run: func(t TB, h Harness) { visible(t, h, verbs.OpWriteWithImm) }},
-	{name: "visibility/send covers earlier writes", run: func(t TB, h Harness) { visible(t, h, verbs.OpSend) }},
+	{name: "visibility/immediate covers earlier writes", run: func(t TB, h Harness) { visible(t, h, verbs.RC, verbs.OpWriteWithImm) }},
+	{name: "visibility/send covers earlier writes", run: func(t TB, h Harness) { visible(t, h, verbs.RC, verbs.OpSend) }},
 }
 
 // stream is one direction of the visibility case: rounds of plain writes with
@@ -31,8 +31,8 @@ const (
 
 // visible: at the notification's completion every byte of the QP's earlier
 // writes is there, in both directions at once, over random sizes.
-func visible(t TB, h Harness, notify verbs.Opcode) {
-	l := newLink(t, h, linkOpts{memBytes: 2 * visibleBytes, splitCQ: true})
+func visible(t TB, h Harness, typ verbs.QPType, notify verbs.Opcode) {
+	l := newLink(t, h, linkOpts{typ: typ, memBytes: 2 * visibleBytes, splitCQ: true})
 	rng := rand.New(rand.NewPCG(1, uint64(notify)))
 	streams := []*stream{{from: l.a, to: l.b, seed: 11}, {from: l.b, to: l.a, seed: 12, off: visibleBytes}}
 	for _, s := range streams {
