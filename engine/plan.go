@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"mover/verbs"
 )
@@ -21,6 +22,7 @@ type plan struct {
 type planRail struct {
 	port [2]int // index in that side's Open.Ports
 	mtu  verbs.MTU
+	down bool // at an end; its lanes are no part of the set-up
 }
 
 // planLane is one QP pair to be.
@@ -65,7 +67,7 @@ func checkOpen(o *Open) error {
 }
 
 // newPlan matches ports to rails and lays out lanes and groups. It depends on
-// nothing but its arguments.
+// nothing but its arguments. errNoRail: see noRail for the text.
 func newPlan(dialler, acceptor *Open) (*plan, error) {
 	p := &plan{
 		payloadBytes: int(min(dialler.PayloadBytes, acceptor.PayloadBytes)),
@@ -74,9 +76,9 @@ func newPlan(dialler, acceptor *Open) (*plan, error) {
 	// A segment's chunks are posted together and count in one lane's window;
 	// whole chunks, so that a segment boundary is a chunk boundary.
 	segment := min(int(dialler.SegmentBytes), int(acceptor.SegmentBytes), p.depth*p.payloadBytes)
-	p.matchRails(dialler.Ports, acceptor.Ports)
-	if len(p.rails) == 0 {
-		return nil, fmt.Errorf("no port here can reach one there: %s; %s", portNames(dialler.Ports), portNames(acceptor.Ports))
+	p.rails = matchRails(dialler.Ports, acceptor.Ports)
+	if !slices.ContainsFunc(p.rails, func(r planRail) bool { return !r.down }) {
+		return nil, errNoRail
 	}
 	// At least four segments fit a rail's bytes in flight, or it would wait for
 	// an ack between them.
@@ -90,45 +92,6 @@ func newPlan(dialler, acceptor *Open) (*plan, error) {
 		return nil, fmt.Errorf("%d lane groups, at most %d: lower pollers.per_node", len(p.groups), MaxGroups)
 	}
 	return p, nil
-}
-
-// matchRails pairs ports in order of index: first within a subnet or fabric,
-// then those left over, which a router may connect. Ports without a partner
-// stay spare.
-func (p *plan) matchRails(dialler, acceptor []PortOffer) {
-	used := [2]map[int]bool{{}, {}}
-	for _, sameSubnet := range []bool{true, false} {
-		for i := range dialler {
-			for j := range acceptor {
-				d, a := &dialler[i], &acceptor[j]
-				if used[0][i] || used[1][j] || !compatible(d, a) || sameSubnet && subnet(d) != subnet(a) {
-					continue
-				}
-				if len(p.rails) == MaxRails {
-					return
-				}
-				used[0][i], used[1][j] = true, true
-				p.rails = append(p.rails, planRail{port: [2]int{i, j}, mtu: min(d.MTU, a.MTU)})
-			}
-		}
-	}
-}
-
-func compatible(a, b *PortOffer) bool {
-	return a.Provider == b.Provider && a.LinkLayer == b.LinkLayer && a.GIDType == b.GIDType
-}
-
-// subnet is what two ports of one subnet share: the subnet prefix on
-// InfiniBand and IPv6 (64 bits), 24 bits of an IPv4-mapped GID elsewhere. It
-// only orders the matching; ports of different subnets may still be matched.
-func subnet(p *PortOffer) [16]byte {
-	s := [16]byte(p.GID)
-	keep := 8
-	if p.GID.Addr().Is4() {
-		keep = 15
-	}
-	clear(s[keep:])
-	return s
 }
 
 // layLanes gives every rail its data lanes, lane i to poller i mod n on each
@@ -164,15 +127,4 @@ func (p *plan) group(want planGroup) uint16 {
 	}
 	p.groups = append(p.groups, want)
 	return uint16(len(p.groups) - 1)
-}
-
-func portNames(ports []PortOffer) string {
-	s := ""
-	for i := range ports {
-		if i > 0 {
-			s += ", "
-		}
-		s += fmt.Sprintf("%s port %d (%s, %s %s)", ports[i].Device, ports[i].Port, ports[i].Provider, ports[i].GIDType, ports[i].GID.Addr())
-	}
-	return s
 }

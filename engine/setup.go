@@ -72,8 +72,12 @@ func (s *Session) handleOpen(peer *Open) error {
 		pair = [2]*Open{peer, &own}
 	}
 	p, err := newPlan(pair[0], pair[1])
+	if errors.Is(err, errNoRail) {
+		s.end(reason.New(reason.PeerUnreachable, "%s", noRail(own.Ports, peer.Ports)))
+		return nil
+	}
 	if err != nil {
-		s.end(reason.New(reason.PeerUnreachable, "%v; check devices.providers and soft.addresses on both nodes", err))
+		s.end(reason.New(reason.PeerRefused, "%v", err))
 		return nil
 	}
 	s.plan = p
