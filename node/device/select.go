@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,9 +21,12 @@ type Device struct {
 	verbs.DeviceInfo
 	Used bool
 	Why  string // why it is used, or not
+	// Problem: it was wanted and cannot be opened, so that it is not used.
+	Problem *Problem
 }
 
-// Selection is what Select chose. It is not changed afterwards.
+// Selection is what Select chose. It is not changed afterwards, so any
+// goroutine may read it.
 type Selection struct {
 	// Provider opens the used devices; nil when there are none.
 	Provider verbs.Provider
@@ -35,6 +36,9 @@ type Selection struct {
 	Fallback bool
 	// Reason says in one line why this provider is used.
 	Reason string
+
+	chosen      map[string]*chosen // by device, of devices.names
+	hostDevices []HostDevice
 }
 
 // Used lists the devices to open, in the provider's order.
@@ -48,56 +52,129 @@ func (s *Selection) Used() []verbs.DeviceInfo {
 	return used
 }
 
+// Problems are those of the devices that were wanted and cannot be opened:
+// each is to be said loudly, since the node is slower than it was meant to be.
+func (s *Selection) Problems() []*Problem {
+	var out []*Problem
+	for _, d := range s.Devices {
+		if d.Problem != nil {
+			out = append(out, d.Problem)
+		}
+	}
+	return out
+}
+
+// UsesPort reports whether a port of a used device is to be used: all are,
+// unless devices.names takes one by its number, interface or address.
+func (s *Selection) UsesPort(device string, port uint8) bool {
+	c := s.chosen[device]
+	return c == nil || c.all || c.ports[port]
+}
+
+// Wish is the GID that a port is to use: the address that devices.names names
+// it by, else the zero wish, which takes the best there is. It is to be asked at
+// every look at the GID table, whose indexes move.
+func (s *Selection) Wish(device string, port uint8) verbs.GIDWish {
+	if c := s.chosen[device]; c != nil {
+		return c.wishes[port]
+	}
+	return verbs.GIDWish{}
+}
+
 // Select looks at the configured providers in order and takes the first that
-// has devices. log is passed on to the providers. The error matches ErrNoDevice
-// and says what to change; the Selection is returned with it, for what was
-// found all the same. It opens nothing. Any goroutine may call it.
+// has devices which can be opened. log is passed on to the providers. The error
+// matches ErrNoDevice and says in one line what was found and what to change;
+// the Selection is returned with it, for what was found all the same. Device
+// nodes are opened and closed again, and nothing is left open. Any goroutine
+// may call it.
 func Select(cfg *config.Config, log *slog.Logger) (*Selection, error) {
-	return choose(cfg, openers(cfg, log, "/sys"))
+	return ThisHost().Select(cfg, log)
+}
+
+// Select is Select on a host described elsewhere than in /sys and /dev.
+func (h Host) Select(cfg *config.Config, log *slog.Logger) (*Selection, error) {
+	return choose(cfg, h.candidates(cfg, log))
 }
 
 // A candidate is a provider by name, or the reason why it cannot be had.
 type candidate struct {
-	name     string
-	provider verbs.Provider
-	missing  string
+	name        string
+	provider    verbs.Provider
+	missing     *Problem
+	host        Host
+	hostDevices []HostDevice
+	addresses   map[string]netip.Addr // of software devices, by name
+	// openable tells why a device cannot be opened; nil trusts all of them.
+	openable func(name string) *Problem
 }
 
-func openers(cfg *config.Config, log *slog.Logger, sys string) []candidate {
+func (h Host) candidates(cfg *config.Config, log *slog.Logger) []candidate {
 	names := cfg.Devices.Providers
 	if slices.Equal(names, []string{"auto"}) {
 		names = []string{"ibv", "soft"}
 	}
 	var out []candidate
 	for _, name := range names {
-		c := candidate{name: name}
-		switch name {
-		case "ibv":
-			c.missing = withoutHardware(sys)
-		case "soft":
-			p, err := newSoft(cfg, log)
-			if err != nil {
-				c.missing = err.Error()
-				break
-			}
-			c.provider = p
+		if name == "ibv" {
+			out = append(out, h.hardware(func() (verbs.Provider, error) { return openHardware(cfg, h, log) }))
+		} else {
+			out = append(out, h.software(cfg, log))
 		}
-		out = append(out, c)
 	}
 	return out
 }
 
-// withoutHardware says why there is no hardware provider. A host that has
-// RDMA devices must not read as one that has none.
-func withoutHardware(sys string) string {
-	found, err := HostDevices(sys)
+// hardware looks at what the kernel has before it opens the library: a host
+// without devices needs none, and a host that has some must not read as one
+// that has not.
+func (h Host) hardware(open func() (verbs.Provider, error)) candidate {
+	c := candidate{name: "ibv", host: h}
+	var err error
+	if c.hostDevices, err = h.Devices(); err != nil {
+		c.missing = &Problem{err.Error(), "mount sysfs on " + h.Sys}
+		return c
+	}
+	switch {
+	case len(c.hostDevices) == 0:
+		c.missing = h.noDevice()
+	case !h.UverbsLoaded():
+		c.missing = noUverbs(c.hostDevices)
+	}
+	if c.missing != nil {
+		return c
+	}
+	if c.provider, err = open(); err != nil {
+		c.provider = nil
+		c.missing = &Problem{fmt.Sprintf("this host has %s, but %v", namesOfHost(c.hostDevices), err), "see `mover doctor`"}
+		return c
+	}
+	c.openable = func(name string) *Problem {
+		for _, d := range c.hostDevices {
+			if d.Name == name {
+				return h.Openable(d)
+			}
+		}
+		return nil
+	}
+	return c
+}
+
+func (h Host) software(cfg *config.Config, log *slog.Logger) candidate {
+	c := candidate{name: "soft", host: h, addresses: map[string]netip.Addr{}}
+	p, err := newSoft(cfg, log)
 	if err != nil {
-		return err.Error()
+		c.missing = &Problem{err.Error(), "correct soft.addresses"}
+		return c
 	}
-	if len(found) == 0 {
-		return "this host has no RDMA device"
+	c.provider = p
+	infos, err := p.Devices()
+	for i, info := range infos {
+		if err == nil && i < len(cfg.Soft.Addresses) {
+			c.addresses[info.Name] = netip.MustParseAddr(cfg.Soft.Addresses[i]) // newSoft has parsed it
+		}
 	}
-	return "this host has " + strings.Join(found, ", ") + ", but this build of mover has no provider for RDMA hardware"
+	c.openable = func(name string) *Problem { return softOpenable(name, c.addresses[name]) }
+	return c
 }
 
 func newSoft(cfg *config.Config, log *slog.Logger) (verbs.Provider, error) {
@@ -115,13 +192,20 @@ func newSoft(cfg *config.Config, log *slog.Logger) (verbs.Provider, error) {
 	return soft.New(c)
 }
 
+// openHardware makes the provider of RDMA hardware.
+func openHardware(*config.Config, Host, *slog.Logger) (verbs.Provider, error) {
+	return nil, errors.New("this build of mover has no provider for RDMA hardware")
+}
+
 func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 	s := &Selection{}
 	var passed []string // why the providers before were passed over
-	for i, c := range candidates {
+	for i := range candidates {
+		c := &candidates[i]
+		s.hostDevices = append(s.hostDevices, c.hostDevices...)
 		infos, missing := c.devices()
-		if missing != "" {
-			passed = append(passed, c.name+": "+missing)
+		if missing != nil {
+			passed = append(passed, c.name+": "+missing.Error())
 			continue
 		}
 		if c.name == "soft" && cfg.Devices.Fallback == "forbid" {
@@ -133,10 +217,13 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 			s.pass(infos, "the devices of "+s.Provider.Name()+" are preferred")
 			continue
 		}
-		before := len(s.Devices)
-		s.take(infos, cfg.Devices.Names)
-		if !slices.ContainsFunc(s.Devices[before:], func(d Device) bool { return d.Used }) {
-			passed = append(passed, c.name+": none of its devices ("+namesOf(infos)+") is in devices.names")
+		why, err := s.take(c, infos, cfg.Devices.Names)
+		if err != nil {
+			s.Reason = err.Error()
+			return s, fmt.Errorf("%w: %w", ErrNoDevice, err)
+		}
+		if why != "" {
+			passed = append(passed, c.name+": "+why)
 			continue
 		}
 		s.Provider = c.provider
@@ -150,18 +237,20 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 	return s, nil
 }
 
-func (c candidate) devices() (infos []verbs.DeviceInfo, missing string) {
+func (c *candidate) devices() ([]verbs.DeviceInfo, *Problem) {
 	if c.provider == nil {
 		return nil, c.missing
 	}
 	infos, err := c.provider.Devices()
-	if err != nil {
-		return nil, err.Error()
+	switch {
+	case err != nil:
+		return nil, &Problem{err.Error(), "see `mover doctor`"}
+	case len(infos) == 0 && len(c.hostDevices) > 0:
+		return nil, unlisted(namesOfHost(c.hostDevices))
+	case len(infos) == 0:
+		return nil, &Problem{"no device found", "see `mover doctor`"}
 	}
-	if len(infos) == 0 {
-		return nil, "no device found"
-	}
-	return infos, ""
+	return infos, nil
 }
 
 func (s *Selection) pass(infos []verbs.DeviceInfo, why string) {
@@ -170,18 +259,119 @@ func (s *Selection) pass(infos []verbs.DeviceInfo, why string) {
 	}
 }
 
-func (s *Selection) take(infos []verbs.DeviceInfo, names []string) {
+// take adds a provider's devices. why says that none of them can be used; the
+// error is final: some are named that are not there.
+func (s *Selection) take(c *candidate, infos []verbs.DeviceInfo, wanted []string) (why string, err error) {
+	picked, unknown, err := c.pick(infos, wanted)
+	if err != nil {
+		return "", err
+	}
+	if len(wanted) > 0 && len(picked) == 0 {
+		s.pass(infos, "is not in devices.names")
+		return "none of its devices (" + namesOf(infos) + ") is in devices.names", nil
+	}
+	used := 0
+	var problems []string
+	for _, info := range c.unlisted(infos) {
+		if len(wanted) == 0 {
+			p := unlisted(info.Name)
+			problems = append(problems, p.Error())
+			s.Devices = append(s.Devices, Device{DeviceInfo: info, Why: p.Error(), Problem: p})
+		}
+	}
 	for _, info := range infos {
 		d := Device{DeviceInfo: info, Used: true, Why: "devices.names is empty: all are used"}
-		if len(names) > 0 {
-			d.Used = slices.Contains(names, info.Name)
-			d.Why = "is in devices.names"
-			if !d.Used {
-				d.Why = "is not in devices.names"
+		if len(wanted) > 0 {
+			if p := picked[info.Name]; p != nil {
+				d.Why = p.reason()
+			} else {
+				d.Used, d.Why = false, "is not in devices.names"
 			}
 		}
+		if d.Used && c.openable != nil {
+			d.Problem = c.openable(info.Name)
+		}
+		if d.Problem != nil {
+			d.Used, d.Why = false, d.Problem.Error()
+			problems = append(problems, d.Why)
+		}
+		used += bit(d.Used)
 		s.Devices = append(s.Devices, d)
 	}
+	if len(unknown) > 0 {
+		return "", c.notThere(infos, unknown)
+	}
+	if used == 0 {
+		return strings.Join(problems, "; "), nil
+	}
+	s.chosen = picked
+	return "", nil
+}
+
+// pick finds what devices.names wants of a provider; unknown is what it has
+// not.
+func (c *candidate) pick(infos []verbs.DeviceInfo, wanted []string) (picked map[string]*chosen, unknown []string, err error) {
+	picked = map[string]*chosen{}
+	for _, w := range wanted {
+		n, err := config.ParseDeviceName(w)
+		if err != nil {
+			return nil, nil, fmt.Errorf("devices.names: %w", err)
+		}
+		m, ok := c.find(infos, n)
+		if !ok {
+			unknown = append(unknown, w)
+			continue
+		}
+		at := infos[m.index].Name
+		if picked[at] == nil {
+			picked[at] = &chosen{}
+		}
+		if err := picked[at].add(w, m); err != nil {
+			return nil, nil, err
+		}
+	}
+	return picked, unknown, nil
+}
+
+// notThere is the error of names that a provider has no device for, though it
+// has one for others: half of what was asked for is worse than an error.
+func (c *candidate) notThere(infos []verbs.DeviceInfo, unknown []string) error {
+	var have []string
+	for _, info := range infos {
+		text := info.Name
+		for _, p := range c.ports(info) {
+			if len(p.Netdevs) > 0 {
+				text += fmt.Sprintf(" (port %d: %s)", p.Number, strings.Join(p.Netdevs, " "))
+			}
+		}
+		have = append(have, text)
+	}
+	missing := unlistedNames(c.unlisted(infos), unknown)
+	if missing != "" {
+		return unlisted(missing)
+	}
+	return &Problem{fmt.Sprintf("devices.names: %s is not a device, interface or address of %s, which has %s", strings.Join(unknown, ", "), c.name, strings.Join(have, ", ")),
+		"correct devices.names, or remove it (see `mover devices`)"}
+}
+
+// unlisted are the kernel's devices that the provider does not list.
+func (c *candidate) unlisted(infos []verbs.DeviceInfo) []verbs.DeviceInfo {
+	var out []verbs.DeviceInfo
+	for _, d := range c.hostDevices {
+		if !slices.ContainsFunc(infos, func(i verbs.DeviceInfo) bool { return i.Name == d.Name }) {
+			out = append(out, verbs.DeviceInfo{Provider: c.name, Name: d.Name, NUMANode: -1, Ports: len(d.Ports)})
+		}
+	}
+	return out
+}
+
+func unlistedNames(devices []verbs.DeviceInfo, wanted []string) string {
+	for _, d := range devices {
+		if slices.Contains(wanted, d.Name) {
+			return d.Name
+		}
+	}
+	return ""
 }
 
 func reasonFor(name string, fallback bool, passed []string) string {
@@ -196,7 +386,7 @@ func reasonFor(name string, fallback bool, passed []string) string {
 
 func remedy(cfg *config.Config) string {
 	if cfg.Devices.Fallback == "forbid" {
-		return "load the RDMA driver or pass the devices into the container (see `mover doctor`), or set devices.fallback: allow"
+		return "see `mover doctor`, or set devices.fallback: allow to run without RDMA"
 	}
 	return "change devices.providers or devices.names (see `mover devices`)"
 }
@@ -209,19 +399,10 @@ func namesOf(infos []verbs.DeviceInfo) string {
 	return strings.Join(names, ", ")
 }
 
-// HostDevices lists the names of the RDMA devices that the kernel has, whether
-// or not mover can use them; sys is "/sys" except in tests.
-func HostDevices(sys string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(sys, "class/infiniband"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+func namesOfHost(devices []HostDevice) string {
+	out := make([]string, len(devices))
+	for i, d := range devices {
+		out[i] = d.Name
 	}
-	if err != nil {
-		return nil, fmt.Errorf("listing RDMA devices: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, nil
+	return strings.Join(out, ", ")
 }

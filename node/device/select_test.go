@@ -2,8 +2,8 @@ package device
 
 import (
 	"errors"
+	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,29 +11,25 @@ import (
 	"mover/verbs"
 )
 
-// listed is a provider that has just these devices and opens none.
-type listed struct {
-	name    string
-	devices []string
+func parseGID(t *testing.T, s string) verbs.GID {
+	t.Helper()
+	return verbs.GIDFromAddr(netip.MustParseAddr(s))
 }
-
-func (l listed) Name() string { return l.name }
-
-func (l listed) Devices() ([]verbs.DeviceInfo, error) {
-	var infos []verbs.DeviceInfo
-	for _, name := range l.devices {
-		infos = append(infos, verbs.DeviceInfo{Provider: l.name, Name: name})
-	}
-	return infos, nil
-}
-
-func (listed) OpenDevice(string) (verbs.Context, error) { return nil, verbs.ErrClosed }
 
 func TestChoose(t *testing.T) {
-	hardware := candidate{name: "ibv", provider: listed{"ibv", []string{"mlx5_0", "mlx5_1"}}}
-	empty := candidate{name: "ibv", provider: listed{"ibv", nil}}
-	none := candidate{name: "ibv", missing: "no library"}
-	software := candidate{name: "soft", provider: listed{"soft", []string{"soft0"}}}
+	hardware := candidate{name: "ibv", provider: provider("ibv", "mlx5_0", "mlx5_1")}
+	empty := candidate{name: "ibv", provider: provider("ibv")}
+	none := candidate{name: "ibv", missing: &Problem{"no library", "install it"}}
+	software := candidate{name: "soft", provider: provider("soft", "soft0")}
+	half := hardware
+	half.openable = func(name string) *Problem {
+		if name == "mlx5_0" {
+			return &Problem{"mlx5_0 cannot be opened", "open it"}
+		}
+		return nil
+	}
+	broken := hardware
+	broken.openable = func(name string) *Problem { return &Problem{name + " cannot be opened", "open it"} }
 	for _, c := range []struct {
 		name, fallback string
 		names          []string
@@ -43,14 +39,20 @@ func TestChoose(t *testing.T) {
 	}{
 		{"hardware first", "allow", nil, []candidate{hardware, software}, "ibv: mlx5_0 mlx5_1", "ibv has devices"},
 		{"hardware first, forbid", "forbid", nil, []candidate{hardware, software}, "ibv: mlx5_0 mlx5_1", ""},
-		{"fallback says why", "allow", nil, []candidate{none, software}, "soft+: soft0", "falling back to software verbs: ibv: no library"},
+		{"fallback says why", "allow", nil, []candidate{none, software}, "soft+: soft0", "falling back to software verbs: ibv: no library; install it"},
 		{"no devices", "allow", nil, []candidate{empty, software}, "soft+: soft0", "ibv: no device found"},
 		{"soft by choice", "allow", nil, []candidate{software}, "soft: soft0", "as devices.providers asks"},
 		{"soft preferred", "allow", nil, []candidate{software, hardware}, "soft: soft0", ""},
-		{"forbidden", "forbid", nil, []candidate{none, software}, "", "devices.fallback is forbid; load the RDMA driver"},
+		{"forbidden", "forbid", nil, []candidate{none, software}, "", "no library; install it; soft: devices.fallback is forbid; see `mover doctor`, or set devices.fallback: allow"},
 		{"by name", "allow", []string{"mlx5_1"}, []candidate{hardware, software}, "ibv: mlx5_1", ""},
-		{"by name, of the second", "allow", []string{"soft0"}, []candidate{hardware, software}, "soft+: soft0", "is in devices.names"},
+		{"by name, of the second", "allow", []string{"soft0"}, []candidate{hardware, software}, "soft+: soft0", "falling back to software verbs: ibv: none of its devices (mlx5_0, mlx5_1) is in devices.names"},
 		{"by a name nobody has", "allow", []string{"x"}, []candidate{hardware, software}, "", "change devices.providers or devices.names"},
+		{"by a name nobody has, and one", "allow", []string{"mlx5_1", "x"}, []candidate{hardware, software}, "", "devices.names: x is not a device, interface or address of ibv, which has mlx5_0, mlx5_1; correct"},
+		{"a port nobody has", "allow", []string{"mlx5_1:2"}, []candidate{hardware}, "", "none of its devices"},
+		{"one cannot be opened", "allow", nil, []candidate{half, software}, "ibv: mlx5_1", "ibv has devices"},
+		{"none can be opened", "allow", nil, []candidate{broken, software}, "soft+: soft0", "mlx5_0 cannot be opened; open it; mlx5_1 cannot be opened; open it"},
+		{"none can be opened, forbid", "forbid", nil, []candidate{broken, software}, "", "no device to use: ibv: mlx5_0 cannot be opened; open it"},
+		{"the named one cannot be opened", "forbid", []string{"mlx5_0"}, []candidate{half, software}, "", "ibv: mlx5_0 cannot be opened; open it"},
 	} {
 		cfg := config.Default()
 		cfg.Devices.Fallback, cfg.Devices.Names = c.fallback, c.names
@@ -72,24 +74,99 @@ func TestChoose(t *testing.T) {
 		if got = strings.ReplaceAll(got, ",", ""); got != c.want || !strings.Contains(text, c.reason) {
 			t.Errorf("%s: got %q (%s), want %q (%s)", c.name, got, text, c.want, c.reason)
 		}
+		if strings.Contains(text, "\n") {
+			t.Errorf("%s: more than a line: %s", c.name, text)
+		}
 		for _, d := range s.Devices {
 			if d.Why == "" {
 				t.Errorf("%s: %s has no reason", c.name, d.Name)
+			}
+			if d.Used && d.Problem != nil {
+				t.Errorf("%s: %s is used in spite of %v", c.name, d.Name, d.Problem)
 			}
 		}
 	}
 }
 
-func TestUnusedHardwareIsNamed(t *testing.T) {
-	sys := t.TempDir()
-	if got := withoutHardware(sys); !strings.Contains(got, "no RDMA device") {
-		t.Error(got)
+// TestNames selects by device, interface and address, on a host with all kinds.
+func TestNames(t *testing.T) {
+	f := newFixture(t)
+	f.infiniband()
+	f.roceUp("mlx5_2", "eth2", "192.0.2.2", "192.0.2.3")
+	f.port("mlx5_3", 1, "4: ACTIVE", "InfiniBand", gid{0, "fe80::9", "IB/RoCE v1", ""})
+	f.port("mlx5_3", 2, "4: ACTIVE", "Ethernet", roce("eth3", "fe80::3", "2001:db8::3")...)
+	f.node("mlx5_3")
+	f.rxe("arxe", "eth2", "192.0.2.2") // sorts before, and over the same interface
+	f.rxeDown("rxe9", "eth9")
+	f.addresses[netip.MustParseAddr("198.51.100.9")] = "eth9"
+	p := provider("ibv", "arxe", "mlx5_0", "mlx5_2", "mlx5_3", "rxe9")
+	p.infos[0].Software, p.infos[4].Software = true, true
+	p.infos[3].Ports = 2
+	hardware := f.hardware(func() (verbs.Provider, error) { return p, nil })
+	if hardware.missing != nil {
+		t.Fatal(hardware.missing)
 	}
-	if err := os.MkdirAll(filepath.Join(sys, "class/infiniband/rxe0"), 0o755); err != nil {
+	for _, c := range []struct {
+		names string
+		want  string // device:ports=wish of those used, or the error
+	}{
+		{"", "arxe:1 mlx5_0:1 mlx5_2:1 mlx5_3:1 mlx5_3:2 rxe9:1"},
+		{"mlx5_2", "mlx5_2:1"},
+		{"mlx5_3:2", "mlx5_3:2"},
+		{"mlx5_3:3", "none of its devices"},
+		{"eth2", "mlx5_2:1"}, // hardware before Soft-RoCE
+		{"eth3", "mlx5_3:2"},
+		{"eth3:2", "mlx5_3:2"},
+		{"eth3:1", "none of its devices"},
+		{"ib0", "mlx5_0:1"},
+		{"192.0.2.3", "mlx5_2:1=192.0.2.3"},
+		{"2001:db8::3", "mlx5_3:2=2001:db8::3"},
+		{"192.0.2.10", "mlx5_0:1=192.0.2.10"},   // IPoIB
+		{"198.51.100.9", "rxe9:1=198.51.100.9"}, // the port is down
+		{"mlx5_3 2001:db8::3", "mlx5_3:1 mlx5_3:2=2001:db8::3"},
+		{"eth2 eth3 rxe9", "mlx5_2:1 mlx5_3:2 rxe9:1"},
+		{"192.0.2.2 192.0.2.3", "192.0.2.2 and 192.0.2.3 are addresses of one port"},
+		{"203.0.113.1", "none of its devices"},
+		{"mlx5_2 203.0.113.1", "devices.names: 203.0.113.1 is not a device, interface or address of ibv, which has arxe (port 1: eth2), mlx5_0 (port 1: ib0)"},
+	} {
+		cfg := config.Default()
+		cfg.Devices.Names = strings.Fields(c.names)
+		s, err := choose(cfg, []candidate{hardware})
+		if err != nil {
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%q: %v; want %s", c.names, err, c.want)
+			}
+			continue
+		}
+		var got []string
+		for _, d := range s.Used() {
+			for n := uint8(1); int(n) <= d.Ports; n++ {
+				if !s.UsesPort(d.Name, n) {
+					continue
+				}
+				text := d.Name + ":" + string('0'+n)
+				if w := s.Wish(d.Name, n); w.Addr.IsValid() {
+					text += "=" + w.Addr.String()
+				}
+				got = append(got, text)
+			}
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%q: %s; want %s", c.names, text, c.want)
+		}
+	}
+}
+
+func TestSoftByAddress(t *testing.T) {
+	cfg := config.Default()
+	cfg.Devices.Providers, cfg.Devices.Names = []string{"soft"}, []string{"127.0.0.2"}
+	cfg.Soft.Addresses = []string{"127.0.0.1", "127.0.0.2"}
+	s, err := Select(cfg, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := withoutHardware(sys); !strings.Contains(got, "rxe0") {
-		t.Error(got)
+	if got := namesOf(s.Used()); got != "soft1" {
+		t.Errorf("%s; want soft1", got)
 	}
 }
 
@@ -101,7 +178,122 @@ func TestSelectSoft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Used()) != 2 || s.Fallback || s.Provider.Name() != "soft" {
+	if len(s.Used()) != 2 || s.Fallback || s.Provider.Name() != "soft" || len(s.Problems()) != 0 {
 		t.Errorf("%+v", s)
+	}
+	if s.MemlockNeed(1<<30) != 0 || s.CheckMemlock(cfg) != nil {
+		t.Error("software verbs lock memory")
+	}
+
+	// 192.0.2.0/24 is for documentation (RFC 5737): no host has it.
+	cfg.Soft.Addresses, cfg.Soft.AllowCleartext = []string{"127.0.0.1", "192.0.2.77"}, true
+	if s, err = Select(cfg, nil); err != nil {
+		t.Fatal(err)
+	}
+	if namesOf(s.Used()) != "soft0" || len(s.Problems()) != 1 || !strings.Contains(s.Problems()[0].Error(), "192.0.2.77 is not an address of this host; add the address") {
+		t.Errorf("%+v", s.Devices)
+	}
+	cfg.Soft.Addresses = []string{"192.0.2.77"}
+	if _, err = Select(cfg, nil); !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), "correct soft.addresses") {
+		t.Error(err)
+	}
+}
+
+// TestHardwareIsExplained: each thing that is missing has a line of its own.
+func TestHardwareIsExplained(t *testing.T) {
+	all := func() (verbs.Provider, error) { return provider("ibv", "rxe0", "rxe1"), nil }
+	for _, c := range []struct {
+		name string
+		make func(f *fixture)
+		open func() (verbs.Provider, error)
+		want []string
+	}{
+		{"nothing", func(*fixture) {}, all, []string{"ibv: this host has no RDMA device; load the RDMA driver"}},
+		{"a device was there", func(f *fixture) {
+			if err := os.MkdirAll(f.class(), 0o755); err != nil {
+				f.t.Fatal(err)
+			}
+		}, all, []string{"no RDMA device; look whether the adapter's driver is bound"}},
+		{"no module", func(f *fixture) { f.port("rxe0", 1, "4: ACTIVE", "Ethernet") }, all,
+			[]string{"this host has rxe0, but the kernel module ib_uverbs is not loaded; modprobe ib_uverbs"}},
+		{"no library", func(f *fixture) { f.rxe("rxe0", "eth0", "192.0.2.1") }, func() (verbs.Provider, error) { return nil, errors.New("libibverbs.so.1 is missing") },
+			[]string{"this host has rxe0, but libibverbs.so.1 is missing"}},
+		{"no driver of the library", func(f *fixture) { f.rxe("rxe0", "eth0", "192.0.2.1") }, func() (verbs.Provider, error) { return provider("ibv"), nil },
+			[]string{"the kernel has device rxe0, but libibverbs does not list it; install its user-space driver (Debian: ibverbs-providers"}},
+		{"no driver for one", func(f *fixture) {
+			f.rxe("mlx5_0", "eth1", "192.0.2.2")
+			f.rxe("rxe0", "eth0", "192.0.2.1")
+			remove(f, "rxe0")
+		},
+			func() (verbs.Provider, error) { return provider("ibv", "rxe0"), nil },
+			[]string{"the kernel has device mlx5_0, but libibverbs does not list it", "device rxe0 cannot be opened"}},
+		{"no node", func(f *fixture) { f.rxe("rxe0", "eth0", "192.0.2.1"); remove(f, "rxe0") }, func() (verbs.Provider, error) { return provider("ibv", "rxe0"), nil },
+			[]string{"device rxe0 cannot be opened: open ", "uverbs0: no such file", "docker: --device /dev/infiniband"}},
+		{"no node in this namespace", func(f *fixture) {
+			f.rxe("rxe1", "eth0", "192.0.2.1")
+			f.port("rxe0", 1, "4: ACTIVE", "Ethernet")
+			remove(f, "rxe1")
+		}, all, []string{"device rxe0 cannot be opened: ib_uverbs has no node for it in this network namespace", "rdma dev set rxe0 netns"}},
+	} {
+		f := newFixture(t)
+		c.make(f)
+		for _, fallback := range []string{"forbid", "allow"} {
+			cfg := config.Default()
+			cfg.Devices.Fallback = fallback
+			s, err := choose(cfg, []candidate{f.hardware(c.open), {name: "soft", provider: provider("soft", "soft0")}})
+			text := s.Reason
+			if (err == nil) != (fallback == "allow") || err != nil && !errors.Is(err, ErrNoDevice) {
+				t.Errorf("%s, %s: %v", c.name, fallback, err)
+				continue
+			}
+			if err != nil {
+				text = err.Error()
+			} else if !s.Fallback {
+				t.Errorf("%s: no fallback", c.name)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s, %s: %s\nlacks: %s", c.name, fallback, text, want)
+				}
+			}
+		}
+	}
+}
+
+func remove(f *fixture, device string) {
+	f.t.Helper()
+	for _, d := range must(f.Devices()) {
+		if d.Name == device {
+			if err := os.Remove(f.Dev + "/infiniband/" + d.Uverbs); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestDriverMissingForANamedDevice: the name is right, and the library lacks
+// the driver.
+func TestDriverMissingForANamedDevice(t *testing.T) {
+	f := newFixture(t)
+	f.rxe("mlx5_0", "eth1", "192.0.2.2")
+	f.rxe("rxe0", "eth0", "192.0.2.1")
+	cfg := config.Default()
+	cfg.Devices.Names = []string{"rxe0", "mlx5_0"}
+	_, err := choose(cfg, []candidate{f.hardware(func() (verbs.Provider, error) { return provider("ibv", "rxe0"), nil })})
+	if err == nil || !strings.Contains(err.Error(), "the kernel has device mlx5_0, but libibverbs does not list it; install") {
+		t.Error(err)
+	}
+	// Unnamed, it is a warning, and the other is used.
+	cfg.Devices.Names = nil
+	s, err := choose(cfg, []candidate{f.hardware(func() (verbs.Provider, error) { return provider("ibv", "rxe0"), nil })})
+	if err != nil || namesOf(s.Used()) != "rxe0" || len(s.Problems()) != 1 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -1,0 +1,135 @@
+package device
+
+import (
+	"fmt"
+
+	"mover/node/config"
+	"mover/numa"
+	"mover/verbs"
+)
+
+// queueBytes is an allowance for the rings of a device's queue pairs and
+// completion queues: adapters' drivers pin them as well, in the same account.
+const queueBytes = 8 << 20
+
+// softProvider locks no memory.
+const softProvider = "soft"
+
+// MemlockNeed is how many bytes the node locks for its devices when every
+// share is leased: each device registers the arena of its NUMA node, and the
+// kernel charges the same memory again for every device (ib_umem_get). 0 for
+// software verbs.
+func (s *Selection) MemlockNeed(arena config.Size) uint64 {
+	need := uint64(0)
+	for _, d := range s.Used() {
+		if d.Provider != softProvider {
+			need += uint64(arena) + queueBytes
+		}
+	}
+	return need
+}
+
+// CheckMemory tells, before any memory is mapped, that the process may not lock
+// what its devices register (an error that matches numa.ErrMemlock), or that
+// there are fewer huge pages than memory.hugepages insists on (a *HugePagesError).
+// Each is one line with limit, need and fix.
+func (s *Selection) CheckMemory(cfg *config.Config, topology *numa.Topology) error {
+	if err := s.CheckMemlock(cfg); err != nil {
+		return err
+	}
+	return s.CheckHugePages(cfg, topology)
+}
+
+// CheckMemlock is the part of CheckMemory about RLIMIT_MEMLOCK.
+func (s *Selection) CheckMemlock(cfg *config.Config) error {
+	need := s.MemlockNeed(cfg.Memory.Arena)
+	if need == 0 {
+		return nil
+	}
+	if err := numa.CheckMemlock(need); err != nil {
+		return fmt.Errorf("memory.arena of %v registered with %s: %w", cfg.Memory.Arena, namesOf(s.Used()), err)
+	}
+	return nil
+}
+
+// HugePagesError says that explicitly wanted huge pages are missing.
+type HugePagesError struct {
+	Setting    string // memory.hugepages
+	Node       int    // NUMA node
+	Need, Free int64  // pages
+	Fix        string
+}
+
+func (e *HugePagesError) Error() string {
+	return fmt.Sprintf("memory.hugepages is %s, and NUMA node %d has %d of the %d pages needed free; %s, or set memory.hugepages: auto",
+		e.Setting, e.Node, e.Free, e.Need, e.Fix)
+}
+
+// CheckHugePages is the part of CheckMemory about huge pages. Only 1GiB and
+// 2MiB insist on them; auto takes what there is.
+func (s *Selection) CheckHugePages(cfg *config.Config, topology *numa.Topology) error {
+	pageBytes := int64(0)
+	switch cfg.Memory.HugePages {
+	case numa.HugePages2M:
+		pageBytes = 2 << 20
+	case numa.HugePages1G:
+		pageBytes = 1 << 30
+	default:
+		return nil
+	}
+	arenas := map[int]int64{} // by the node that has the memory
+	for _, id := range s.nodes(topology) {
+		arenas[topology.MemoryNode(id)]++
+	}
+	for _, n := range topology.Nodes {
+		if arenas[n.ID] == 0 {
+			continue
+		}
+		if err := nodePages(cfg, topology, n.ID, pageBytes, arenas[n.ID]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nodePages(cfg *config.Config, topology *numa.Topology, id int, pageBytes, arenas int64) error {
+	e := &HugePagesError{Setting: cfg.Memory.HugePages, Node: id, Need: arenas * ((int64(cfg.Memory.Arena) + pageBytes - 1) / pageBytes)}
+	total := int64(0)
+	n, _ := topology.Node(id)
+	for _, p := range n.HugePages {
+		if p.PageBytes == pageBytes {
+			e.Free, total = p.Free, p.Total
+		}
+	}
+	if e.Free >= e.Need {
+		return nil
+	}
+	file := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", id, pageBytes>>10)
+	e.Fix = fmt.Sprintf("echo %d > %s", total-e.Free+e.Need, file)
+	if pageBytes == 1<<30 {
+		e.Fix += fmt.Sprintf(" (or boot with hugepagesz=1G hugepages=%d: they get rare soon)", e.Need)
+	}
+	return e
+}
+
+// nodes are the NUMA nodes of the used devices, each once.
+func (s *Selection) nodes(topology *numa.Topology) []int {
+	var out []int
+	seen := map[int]bool{}
+	for _, d := range s.Used() {
+		if n := NodeOf(topology, d); !seen[n] {
+			seen[n] = true
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// NodeOf is the NUMA node that serves a device: its own, or the first where it
+// is unknown.
+func NodeOf(topology *numa.Topology, info verbs.DeviceInfo) int {
+	if _, ok := topology.Node(info.NUMANode); ok {
+		return info.NUMANode
+	}
+	return topology.Nodes[0].ID
+}
