@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 
@@ -58,8 +59,8 @@ type service struct {
 	c *Control
 }
 
-func linkOf(s controlServer) (*link, error) {
-	p, ok := grpcpeer.FromContext(s.Context())
+func linkOf(ctx context.Context) (*link, error) {
+	p, ok := grpcpeer.FromContext(ctx)
 	if ok {
 		if info, ok := p.AuthInfo.(authInfo); ok {
 			return info.link, nil
@@ -71,7 +72,7 @@ func linkOf(s controlServer) (*link, error) {
 // Control handles a session from Hello to its end.
 func (s *service) Control(st controlServer) error {
 	c := s.c
-	l, err := linkOf(st)
+	l, err := linkOf(st.Context())
 	if err != nil {
 		return err
 	}
@@ -184,7 +185,7 @@ func (c *Control) expel(l *link, err error) error {
 // Items links a stream to the session offered on the same connection, and
 // leaves it to that session's Conn.
 func (s *service) Items(st itemsServer) error {
-	l, err := linkOf(st)
+	l, err := linkOf(st.Context())
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,10 @@ type Config struct {
 	// dialled. A Dial of that peer may return the same Conn, before or after.
 	// nil: such sessions are only returned by Dial.
 	Accept func(*Conn)
+	// Describe answers peers that ask what this node would offer them. It is
+	// called from any goroutine, at most once a second in the long run. nil:
+	// the node does not describe itself.
+	Describe func() Description
 	// Logger takes refusals, and sessions that begin and end. Required.
 	Logger *slog.Logger
 
@@ -76,6 +80,7 @@ type Control struct {
 	versions  versions
 	now       func() time.Time
 	refusals  *refusalLog
+	questions *questions
 	gate      *gate
 	listeners []net.Listener
 	server    *grpc.Server
@@ -110,7 +115,7 @@ func newControl(cfg Config, now func() time.Time) (*Control, error) {
 		return nil, err
 	}
 	c := &Control{
-		cfg: cfg, now: now, refusals: newRefusalLog(cfg.Logger, now), gate: newGate(),
+		cfg: cfg, now: now, refusals: newRefusalLog(cfg.Logger, now), questions: newQuestions(now), gate: newGate(),
 		keepalive: keepalive{cfg.Keepalive, cfg.KeepaliveTimeout},
 		instance:  make([]byte, 16), id: cfg.Identity, trust: tr, pairs: make(map[string]*pair), live: make(map[*Conn]struct{}),
 		versions: versions{minVersion, Version},

@@ -33,6 +33,10 @@
 // Items with that id. The id counts once, and only on the connection it was
 // given on.
 //
+// Beside sessions there is one question: Describe tells an authenticated peer
+// what this node would offer it, over a connection of its own. It is for
+// diagnosis, at a bounded rate.
+//
 // # Trust
 //
 // A node's name is in its certificate, as the URI mover://NAME. A peer with a

@@ -81,10 +81,13 @@ func (s serverCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthIn
 	}
 	c.gate.leave(a)
 	l.timer = time.AfterFunc(c.cfg.HandshakeTimeout, func() {
-		if !l.up.Load() {
-			c.refusals.warn("no session on an inbound connection", "peer", l.name, "addr", raw.RemoteAddr().String(), "after", c.cfg.HandshakeTimeout.String())
-			l.shut()
+		if l.up.Load() {
+			return
 		}
+		if !l.asked.Load() {
+			c.refusals.warn("no session on an inbound connection", "peer", l.name, "addr", raw.RemoteAddr().String(), "after", c.cfg.HandshakeTimeout.String())
+		}
+		l.shut()
 	})
 	return l, newAuthInfo(l), nil
 }

@@ -31,6 +31,7 @@ type link struct {
 	// Accepted links only.
 	timer   *time.Timer // closes the link unless a session comes up in time
 	up      atomic.Bool // a session came up
+	asked   atomic.Bool // it came with a question, and not for a session
 	offered atomic.Pointer[offer]
 	gone    func() // gives back the place among the connections
 }

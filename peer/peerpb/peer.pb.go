@@ -352,6 +352,110 @@ func (ItemKind) EnumDescriptor() ([]byte, []int) {
 	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{5}
 }
 
+type DescribeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeRequest) Reset() {
+	*x = DescribeRequest{}
+	mi := &file_peer_peerpb_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeRequest) ProtoMessage() {}
+
+func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_peerpb_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
+func (*DescribeRequest) Descriptor() ([]byte, []int) {
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{0}
+}
+
+type Description struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"` // of the program
+	Ports         []*PortOffer           `protobuf:"bytes,3,rep,name=ports,proto3" json:"ports,omitempty"`     // as in Open
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`   // why it uses the provider that it does
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Description) Reset() {
+	*x = Description{}
+	mi := &file_peer_peerpb_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Description) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Description) ProtoMessage() {}
+
+func (x *Description) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_peerpb_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Description.ProtoReflect.Descriptor instead.
+func (*Description) Descriptor() ([]byte, []int) {
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Description) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Description) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Description) GetPorts() []*PortOffer {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *Description) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Frame is the only message on either stream.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -388,7 +492,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[0]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +504,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[0]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +517,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{0}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Frame) GetBody() isFrame_Body {
@@ -805,7 +909,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[1]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +921,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[1]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +934,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{1}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Hello) GetVersion() uint32 {
@@ -881,7 +985,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[2]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +997,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[2]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1010,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Welcome) GetVersion() uint32 {
@@ -950,7 +1054,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[3]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1066,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[3]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1079,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Refusal) GetCode() RefusalCode {
@@ -1016,7 +1120,7 @@ type Link struct {
 
 func (x *Link) Reset() {
 	*x = Link{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[4]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1132,7 @@ func (x *Link) String() string {
 func (*Link) ProtoMessage() {}
 
 func (x *Link) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[4]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1145,7 @@ func (x *Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Link.ProtoReflect.Descriptor instead.
 func (*Link) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Link) GetSession() []byte {
@@ -1060,7 +1164,7 @@ type Linked struct {
 
 func (x *Linked) Reset() {
 	*x = Linked{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[5]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1176,7 @@ func (x *Linked) String() string {
 func (*Linked) ProtoMessage() {}
 
 func (x *Linked) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[5]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1189,7 @@ func (x *Linked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Linked.ProtoReflect.Descriptor instead.
 func (*Linked) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{7}
 }
 
 // Closing is the last frame on each stream of a side that ends the session.
@@ -1099,7 +1203,7 @@ type Closing struct {
 
 func (x *Closing) Reset() {
 	*x = Closing{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[6]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1215,7 @@ func (x *Closing) String() string {
 func (*Closing) ProtoMessage() {}
 
 func (x *Closing) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[6]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1228,7 @@ func (x *Closing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closing.ProtoReflect.Descriptor instead.
 func (*Closing) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Closing) GetCode() ClosingCode {
@@ -1154,7 +1258,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[7]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1270,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[7]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1283,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Open) GetPorts() []*PortOffer {
@@ -1237,7 +1341,7 @@ type PortOffer struct {
 
 func (x *PortOffer) Reset() {
 	*x = PortOffer{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[8]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1353,7 @@ func (x *PortOffer) String() string {
 func (*PortOffer) ProtoMessage() {}
 
 func (x *PortOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[8]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1366,7 @@ func (x *PortOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortOffer.ProtoReflect.Descriptor instead.
 func (*PortOffer) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PortOffer) GetProvider() string {
@@ -1361,7 +1465,7 @@ type GroupOpen struct {
 
 func (x *GroupOpen) Reset() {
 	*x = GroupOpen{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[9]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1477,7 @@ func (x *GroupOpen) String() string {
 func (*GroupOpen) ProtoMessage() {}
 
 func (x *GroupOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[9]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1490,7 @@ func (x *GroupOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOpen.ProtoReflect.Descriptor instead.
 func (*GroupOpen) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GroupOpen) GetGroup() uint32 {
@@ -1428,7 +1532,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[10]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1544,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[10]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1557,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Region) GetRail() uint32 {
@@ -1493,7 +1597,7 @@ type LaneEnd struct {
 
 func (x *LaneEnd) Reset() {
 	*x = LaneEnd{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[11]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1609,7 @@ func (x *LaneEnd) String() string {
 func (*LaneEnd) ProtoMessage() {}
 
 func (x *LaneEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[11]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1622,7 @@ func (x *LaneEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneEnd.ProtoReflect.Descriptor instead.
 func (*LaneEnd) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LaneEnd) GetLane() uint32 {
@@ -1586,7 +1690,7 @@ type LaneOpen struct {
 
 func (x *LaneOpen) Reset() {
 	*x = LaneOpen{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[12]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1702,7 @@ func (x *LaneOpen) String() string {
 func (*LaneOpen) ProtoMessage() {}
 
 func (x *LaneOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[12]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1715,7 @@ func (x *LaneOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneOpen.ProtoReflect.Descriptor instead.
 func (*LaneOpen) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LaneOpen) GetLanes() []*LaneEnd {
@@ -1630,7 +1734,7 @@ type LaneOpened struct {
 
 func (x *LaneOpened) Reset() {
 	*x = LaneOpened{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[13]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1746,7 @@ func (x *LaneOpened) String() string {
 func (*LaneOpened) ProtoMessage() {}
 
 func (x *LaneOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[13]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1759,7 @@ func (x *LaneOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneOpened.ProtoReflect.Descriptor instead.
 func (*LaneOpened) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LaneOpened) GetLanes() []*LaneEnd {
@@ -1674,7 +1778,7 @@ type LaneReady struct {
 
 func (x *LaneReady) Reset() {
 	*x = LaneReady{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[14]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1790,7 @@ func (x *LaneReady) String() string {
 func (*LaneReady) ProtoMessage() {}
 
 func (x *LaneReady) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[14]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1803,7 @@ func (x *LaneReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneReady.ProtoReflect.Descriptor instead.
 func (*LaneReady) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LaneReady) GetLanes() []*LaneRef {
@@ -1719,7 +1823,7 @@ type LaneRef struct {
 
 func (x *LaneRef) Reset() {
 	*x = LaneRef{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[15]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1835,7 @@ func (x *LaneRef) String() string {
 func (*LaneRef) ProtoMessage() {}
 
 func (x *LaneRef) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[15]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1848,7 @@ func (x *LaneRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneRef.ProtoReflect.Descriptor instead.
 func (*LaneRef) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{15}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LaneRef) GetLane() uint32 {
@@ -1773,7 +1877,7 @@ type LaneDown struct {
 
 func (x *LaneDown) Reset() {
 	*x = LaneDown{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[16]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1889,7 @@ func (x *LaneDown) String() string {
 func (*LaneDown) ProtoMessage() {}
 
 func (x *LaneDown) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[16]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1902,7 @@ func (x *LaneDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneDown.ProtoReflect.Descriptor instead.
 func (*LaneDown) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LaneDown) GetLane() *LaneRef {
@@ -1840,7 +1944,7 @@ type LaneDownAnswer struct {
 
 func (x *LaneDownAnswer) Reset() {
 	*x = LaneDownAnswer{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[17]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +1956,7 @@ func (x *LaneDownAnswer) String() string {
 func (*LaneDownAnswer) ProtoMessage() {}
 
 func (x *LaneDownAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[17]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +1969,7 @@ func (x *LaneDownAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneDownAnswer.ProtoReflect.Descriptor instead.
 func (*LaneDownAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LaneDownAnswer) GetLane() *LaneRef {
@@ -1899,7 +2003,7 @@ type SlotRef struct {
 
 func (x *SlotRef) Reset() {
 	*x = SlotRef{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[18]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2015,7 @@ func (x *SlotRef) String() string {
 func (*SlotRef) ProtoMessage() {}
 
 func (x *SlotRef) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[18]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2028,7 @@ func (x *SlotRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotRef.ProtoReflect.Descriptor instead.
 func (*SlotRef) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SlotRef) GetIndex() uint32 {
@@ -1950,7 +2054,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[19]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2066,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[19]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2079,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Ping) GetSeq() uint64 {
@@ -1994,7 +2098,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[20]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2110,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[20]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2123,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Pong) GetSeq() uint64 {
@@ -2039,7 +2143,7 @@ type Bye struct {
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[21]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2155,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[21]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2168,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{21}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Bye) GetCode() uint32 {
@@ -2091,7 +2195,7 @@ type ItemRef struct {
 
 func (x *ItemRef) Reset() {
 	*x = ItemRef{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[22]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2207,7 @@ func (x *ItemRef) String() string {
 func (*ItemRef) ProtoMessage() {}
 
 func (x *ItemRef) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[22]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2220,7 @@ func (x *ItemRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemRef.ProtoReflect.Descriptor instead.
 func (*ItemRef) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{22}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ItemRef) GetItem() uint64 {
@@ -2146,7 +2250,7 @@ type ItemOffer struct {
 
 func (x *ItemOffer) Reset() {
 	*x = ItemOffer{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[23]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2262,7 @@ func (x *ItemOffer) String() string {
 func (*ItemOffer) ProtoMessage() {}
 
 func (x *ItemOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[23]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2275,7 @@ func (x *ItemOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemOffer.ProtoReflect.Descriptor instead.
 func (*ItemOffer) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{23}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ItemOffer) GetRef() *ItemRef {
@@ -2221,7 +2325,7 @@ type ItemAnswer struct {
 
 func (x *ItemAnswer) Reset() {
 	*x = ItemAnswer{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[24]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2337,7 @@ func (x *ItemAnswer) String() string {
 func (*ItemAnswer) ProtoMessage() {}
 
 func (x *ItemAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[24]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2350,7 @@ func (x *ItemAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemAnswer.ProtoReflect.Descriptor instead.
 func (*ItemAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{24}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ItemAnswer) GetRef() *ItemRef {
@@ -2290,7 +2394,7 @@ type MemoryRegion struct {
 
 func (x *MemoryRegion) Reset() {
 	*x = MemoryRegion{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[25]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2406,7 @@ func (x *MemoryRegion) String() string {
 func (*MemoryRegion) ProtoMessage() {}
 
 func (x *MemoryRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[25]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2419,7 @@ func (x *MemoryRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRegion.ProtoReflect.Descriptor instead.
 func (*MemoryRegion) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{25}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MemoryRegion) GetRail() uint32 {
@@ -2366,7 +2470,7 @@ type SegmentGrant struct {
 
 func (x *SegmentGrant) Reset() {
 	*x = SegmentGrant{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[26]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2482,7 @@ func (x *SegmentGrant) String() string {
 func (*SegmentGrant) ProtoMessage() {}
 
 func (x *SegmentGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[26]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2495,7 @@ func (x *SegmentGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentGrant.ProtoReflect.Descriptor instead.
 func (*SegmentGrant) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{26}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SegmentGrant) GetRef() *ItemRef {
@@ -2438,7 +2542,7 @@ type SegmentGrants struct {
 
 func (x *SegmentGrants) Reset() {
 	*x = SegmentGrants{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[27]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2554,7 @@ func (x *SegmentGrants) String() string {
 func (*SegmentGrants) ProtoMessage() {}
 
 func (x *SegmentGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[27]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2567,7 @@ func (x *SegmentGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentGrants.ProtoReflect.Descriptor instead.
 func (*SegmentGrants) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{27}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SegmentGrants) GetGrants() []*SegmentGrant {
@@ -2486,7 +2590,7 @@ type SegmentAck struct {
 
 func (x *SegmentAck) Reset() {
 	*x = SegmentAck{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[28]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2498,7 +2602,7 @@ func (x *SegmentAck) String() string {
 func (*SegmentAck) ProtoMessage() {}
 
 func (x *SegmentAck) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[28]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2511,7 +2615,7 @@ func (x *SegmentAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentAck.ProtoReflect.Descriptor instead.
 func (*SegmentAck) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{28}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SegmentAck) GetGroup() uint32 {
@@ -2558,7 +2662,7 @@ type SegmentAcks struct {
 
 func (x *SegmentAcks) Reset() {
 	*x = SegmentAcks{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[29]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2674,7 @@ func (x *SegmentAcks) String() string {
 func (*SegmentAcks) ProtoMessage() {}
 
 func (x *SegmentAcks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[29]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2687,7 @@ func (x *SegmentAcks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentAcks.ProtoReflect.Descriptor instead.
 func (*SegmentAcks) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{29}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SegmentAcks) GetAcks() []*SegmentAck {
@@ -2606,7 +2710,7 @@ type RecordAck struct {
 
 func (x *RecordAck) Reset() {
 	*x = RecordAck{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[30]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2722,7 @@ func (x *RecordAck) String() string {
 func (*RecordAck) ProtoMessage() {}
 
 func (x *RecordAck) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[30]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2735,7 @@ func (x *RecordAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAck.ProtoReflect.Descriptor instead.
 func (*RecordAck) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{30}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RecordAck) GetRef() *ItemRef {
@@ -2678,7 +2782,7 @@ type RecordAcks struct {
 
 func (x *RecordAcks) Reset() {
 	*x = RecordAcks{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[31]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +2794,7 @@ func (x *RecordAcks) String() string {
 func (*RecordAcks) ProtoMessage() {}
 
 func (x *RecordAcks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[31]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +2807,7 @@ func (x *RecordAcks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAcks.ProtoReflect.Descriptor instead.
 func (*RecordAcks) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{31}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RecordAcks) GetAcks() []*RecordAck {
@@ -2723,7 +2827,7 @@ type ItemCommit struct {
 
 func (x *ItemCommit) Reset() {
 	*x = ItemCommit{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[32]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2839,7 @@ func (x *ItemCommit) String() string {
 func (*ItemCommit) ProtoMessage() {}
 
 func (x *ItemCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[32]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2852,7 @@ func (x *ItemCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemCommit.ProtoReflect.Descriptor instead.
 func (*ItemCommit) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{32}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ItemCommit) GetRef() *ItemRef {
@@ -2777,7 +2881,7 @@ type ItemDone struct {
 
 func (x *ItemDone) Reset() {
 	*x = ItemDone{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[33]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2893,7 @@ func (x *ItemDone) String() string {
 func (*ItemDone) ProtoMessage() {}
 
 func (x *ItemDone) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[33]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2906,7 @@ func (x *ItemDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemDone.ProtoReflect.Descriptor instead.
 func (*ItemDone) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{33}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ItemDone) GetRef() *ItemRef {
@@ -2844,7 +2948,7 @@ type ItemAbort struct {
 
 func (x *ItemAbort) Reset() {
 	*x = ItemAbort{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[34]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2960,7 @@ func (x *ItemAbort) String() string {
 func (*ItemAbort) ProtoMessage() {}
 
 func (x *ItemAbort) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[34]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2973,7 @@ func (x *ItemAbort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemAbort.ProtoReflect.Descriptor instead.
 func (*ItemAbort) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{34}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ItemAbort) GetRef() *ItemRef {
@@ -2897,7 +3001,13 @@ var File_peer_peerpb_peer_proto protoreflect.FileDescriptor
 
 const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x16peer/peerpb/peer.proto\x12\rmover.peer.v1\"\xbd\n" +
+	"\x16peer/peerpb/peer.proto\x12\rmover.peer.v1\"\x11\n" +
+	"\x0fDescribeRequest\"\x83\x01\n" +
+	"\vDescription\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12.\n" +
+	"\x05ports\x18\x03 \x03(\v2\x18.mover.peer.v1.PortOfferR\x05ports\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xbd\n" +
 	"\n" +
 	"\x05Frame\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.mover.peer.v1.HelloH\x00R\x05hello\x122\n" +
@@ -3121,10 +3231,11 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\bItemKind\x12\x14\n" +
 	"\x10ITEM_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vITEM_STAGED\x10\x01\x12\x0f\n" +
-	"\vITEM_DIRECT\x10\x022z\n" +
+	"\vITEM_DIRECT\x10\x022\xc2\x01\n" +
 	"\x04Peer\x129\n" +
 	"\aControl\x12\x14.mover.peer.v1.Frame\x1a\x14.mover.peer.v1.Frame(\x010\x01\x127\n" +
-	"\x05Items\x12\x14.mover.peer.v1.Frame\x1a\x14.mover.peer.v1.Frame(\x010\x01B\x13Z\x11mover/peer/peerpbb\x06proto3"
+	"\x05Items\x12\x14.mover.peer.v1.Frame\x1a\x14.mover.peer.v1.Frame(\x010\x01\x12F\n" +
+	"\bDescribe\x12\x1e.mover.peer.v1.DescribeRequest\x1a\x1a.mover.peer.v1.DescriptionB\x13Z\x11mover/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_peerpb_peer_proto_rawDescOnce sync.Once
@@ -3139,115 +3250,120 @@ func file_peer_peerpb_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_peerpb_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_peer_peerpb_peer_proto_goTypes = []any{
-	(RefusalCode)(0),       // 0: mover.peer.v1.RefusalCode
-	(ClosingCode)(0),       // 1: mover.peer.v1.ClosingCode
-	(LinkLayer)(0),         // 2: mover.peer.v1.LinkLayer
-	(GIDType)(0),           // 3: mover.peer.v1.GIDType
-	(MTU)(0),               // 4: mover.peer.v1.MTU
-	(ItemKind)(0),          // 5: mover.peer.v1.ItemKind
-	(*Frame)(nil),          // 6: mover.peer.v1.Frame
-	(*Hello)(nil),          // 7: mover.peer.v1.Hello
-	(*Welcome)(nil),        // 8: mover.peer.v1.Welcome
-	(*Refusal)(nil),        // 9: mover.peer.v1.Refusal
-	(*Link)(nil),           // 10: mover.peer.v1.Link
-	(*Linked)(nil),         // 11: mover.peer.v1.Linked
-	(*Closing)(nil),        // 12: mover.peer.v1.Closing
-	(*Open)(nil),           // 13: mover.peer.v1.Open
-	(*PortOffer)(nil),      // 14: mover.peer.v1.PortOffer
-	(*GroupOpen)(nil),      // 15: mover.peer.v1.GroupOpen
-	(*Region)(nil),         // 16: mover.peer.v1.Region
-	(*LaneEnd)(nil),        // 17: mover.peer.v1.LaneEnd
-	(*LaneOpen)(nil),       // 18: mover.peer.v1.LaneOpen
-	(*LaneOpened)(nil),     // 19: mover.peer.v1.LaneOpened
-	(*LaneReady)(nil),      // 20: mover.peer.v1.LaneReady
-	(*LaneRef)(nil),        // 21: mover.peer.v1.LaneRef
-	(*LaneDown)(nil),       // 22: mover.peer.v1.LaneDown
-	(*LaneDownAnswer)(nil), // 23: mover.peer.v1.LaneDownAnswer
-	(*SlotRef)(nil),        // 24: mover.peer.v1.SlotRef
-	(*Ping)(nil),           // 25: mover.peer.v1.Ping
-	(*Pong)(nil),           // 26: mover.peer.v1.Pong
-	(*Bye)(nil),            // 27: mover.peer.v1.Bye
-	(*ItemRef)(nil),        // 28: mover.peer.v1.ItemRef
-	(*ItemOffer)(nil),      // 29: mover.peer.v1.ItemOffer
-	(*ItemAnswer)(nil),     // 30: mover.peer.v1.ItemAnswer
-	(*MemoryRegion)(nil),   // 31: mover.peer.v1.MemoryRegion
-	(*SegmentGrant)(nil),   // 32: mover.peer.v1.SegmentGrant
-	(*SegmentGrants)(nil),  // 33: mover.peer.v1.SegmentGrants
-	(*SegmentAck)(nil),     // 34: mover.peer.v1.SegmentAck
-	(*SegmentAcks)(nil),    // 35: mover.peer.v1.SegmentAcks
-	(*RecordAck)(nil),      // 36: mover.peer.v1.RecordAck
-	(*RecordAcks)(nil),     // 37: mover.peer.v1.RecordAcks
-	(*ItemCommit)(nil),     // 38: mover.peer.v1.ItemCommit
-	(*ItemDone)(nil),       // 39: mover.peer.v1.ItemDone
-	(*ItemAbort)(nil),      // 40: mover.peer.v1.ItemAbort
+	(RefusalCode)(0),        // 0: mover.peer.v1.RefusalCode
+	(ClosingCode)(0),        // 1: mover.peer.v1.ClosingCode
+	(LinkLayer)(0),          // 2: mover.peer.v1.LinkLayer
+	(GIDType)(0),            // 3: mover.peer.v1.GIDType
+	(MTU)(0),                // 4: mover.peer.v1.MTU
+	(ItemKind)(0),           // 5: mover.peer.v1.ItemKind
+	(*DescribeRequest)(nil), // 6: mover.peer.v1.DescribeRequest
+	(*Description)(nil),     // 7: mover.peer.v1.Description
+	(*Frame)(nil),           // 8: mover.peer.v1.Frame
+	(*Hello)(nil),           // 9: mover.peer.v1.Hello
+	(*Welcome)(nil),         // 10: mover.peer.v1.Welcome
+	(*Refusal)(nil),         // 11: mover.peer.v1.Refusal
+	(*Link)(nil),            // 12: mover.peer.v1.Link
+	(*Linked)(nil),          // 13: mover.peer.v1.Linked
+	(*Closing)(nil),         // 14: mover.peer.v1.Closing
+	(*Open)(nil),            // 15: mover.peer.v1.Open
+	(*PortOffer)(nil),       // 16: mover.peer.v1.PortOffer
+	(*GroupOpen)(nil),       // 17: mover.peer.v1.GroupOpen
+	(*Region)(nil),          // 18: mover.peer.v1.Region
+	(*LaneEnd)(nil),         // 19: mover.peer.v1.LaneEnd
+	(*LaneOpen)(nil),        // 20: mover.peer.v1.LaneOpen
+	(*LaneOpened)(nil),      // 21: mover.peer.v1.LaneOpened
+	(*LaneReady)(nil),       // 22: mover.peer.v1.LaneReady
+	(*LaneRef)(nil),         // 23: mover.peer.v1.LaneRef
+	(*LaneDown)(nil),        // 24: mover.peer.v1.LaneDown
+	(*LaneDownAnswer)(nil),  // 25: mover.peer.v1.LaneDownAnswer
+	(*SlotRef)(nil),         // 26: mover.peer.v1.SlotRef
+	(*Ping)(nil),            // 27: mover.peer.v1.Ping
+	(*Pong)(nil),            // 28: mover.peer.v1.Pong
+	(*Bye)(nil),             // 29: mover.peer.v1.Bye
+	(*ItemRef)(nil),         // 30: mover.peer.v1.ItemRef
+	(*ItemOffer)(nil),       // 31: mover.peer.v1.ItemOffer
+	(*ItemAnswer)(nil),      // 32: mover.peer.v1.ItemAnswer
+	(*MemoryRegion)(nil),    // 33: mover.peer.v1.MemoryRegion
+	(*SegmentGrant)(nil),    // 34: mover.peer.v1.SegmentGrant
+	(*SegmentGrants)(nil),   // 35: mover.peer.v1.SegmentGrants
+	(*SegmentAck)(nil),      // 36: mover.peer.v1.SegmentAck
+	(*SegmentAcks)(nil),     // 37: mover.peer.v1.SegmentAcks
+	(*RecordAck)(nil),       // 38: mover.peer.v1.RecordAck
+	(*RecordAcks)(nil),      // 39: mover.peer.v1.RecordAcks
+	(*ItemCommit)(nil),      // 40: mover.peer.v1.ItemCommit
+	(*ItemDone)(nil),        // 41: mover.peer.v1.ItemDone
+	(*ItemAbort)(nil),       // 42: mover.peer.v1.ItemAbort
 }
 var file_peer_peerpb_peer_proto_depIdxs = []int32{
-	7,  // 0: mover.peer.v1.Frame.hello:type_name -> mover.peer.v1.Hello
-	8,  // 1: mover.peer.v1.Frame.welcome:type_name -> mover.peer.v1.Welcome
-	9,  // 2: mover.peer.v1.Frame.refusal:type_name -> mover.peer.v1.Refusal
-	10, // 3: mover.peer.v1.Frame.link:type_name -> mover.peer.v1.Link
-	11, // 4: mover.peer.v1.Frame.linked:type_name -> mover.peer.v1.Linked
-	12, // 5: mover.peer.v1.Frame.closing:type_name -> mover.peer.v1.Closing
-	13, // 6: mover.peer.v1.Frame.open:type_name -> mover.peer.v1.Open
-	15, // 7: mover.peer.v1.Frame.group_open:type_name -> mover.peer.v1.GroupOpen
-	18, // 8: mover.peer.v1.Frame.lane_open:type_name -> mover.peer.v1.LaneOpen
-	19, // 9: mover.peer.v1.Frame.lane_opened:type_name -> mover.peer.v1.LaneOpened
-	20, // 10: mover.peer.v1.Frame.lane_ready:type_name -> mover.peer.v1.LaneReady
-	22, // 11: mover.peer.v1.Frame.lane_down:type_name -> mover.peer.v1.LaneDown
-	23, // 12: mover.peer.v1.Frame.lane_down_answer:type_name -> mover.peer.v1.LaneDownAnswer
-	25, // 13: mover.peer.v1.Frame.ping:type_name -> mover.peer.v1.Ping
-	26, // 14: mover.peer.v1.Frame.pong:type_name -> mover.peer.v1.Pong
-	27, // 15: mover.peer.v1.Frame.bye:type_name -> mover.peer.v1.Bye
-	29, // 16: mover.peer.v1.Frame.item_offer:type_name -> mover.peer.v1.ItemOffer
-	30, // 17: mover.peer.v1.Frame.item_answer:type_name -> mover.peer.v1.ItemAnswer
-	33, // 18: mover.peer.v1.Frame.segment_grants:type_name -> mover.peer.v1.SegmentGrants
-	35, // 19: mover.peer.v1.Frame.segment_acks:type_name -> mover.peer.v1.SegmentAcks
-	37, // 20: mover.peer.v1.Frame.record_acks:type_name -> mover.peer.v1.RecordAcks
-	38, // 21: mover.peer.v1.Frame.item_commit:type_name -> mover.peer.v1.ItemCommit
-	39, // 22: mover.peer.v1.Frame.item_done:type_name -> mover.peer.v1.ItemDone
-	40, // 23: mover.peer.v1.Frame.item_abort:type_name -> mover.peer.v1.ItemAbort
-	0,  // 24: mover.peer.v1.Refusal.code:type_name -> mover.peer.v1.RefusalCode
-	1,  // 25: mover.peer.v1.Closing.code:type_name -> mover.peer.v1.ClosingCode
-	14, // 26: mover.peer.v1.Open.ports:type_name -> mover.peer.v1.PortOffer
-	2,  // 27: mover.peer.v1.PortOffer.link_layer:type_name -> mover.peer.v1.LinkLayer
-	3,  // 28: mover.peer.v1.PortOffer.gid_type:type_name -> mover.peer.v1.GIDType
-	4,  // 29: mover.peer.v1.PortOffer.mtu:type_name -> mover.peer.v1.MTU
-	16, // 30: mover.peer.v1.GroupOpen.regions:type_name -> mover.peer.v1.Region
-	4,  // 31: mover.peer.v1.LaneEnd.mtu:type_name -> mover.peer.v1.MTU
-	17, // 32: mover.peer.v1.LaneOpen.lanes:type_name -> mover.peer.v1.LaneEnd
-	17, // 33: mover.peer.v1.LaneOpened.lanes:type_name -> mover.peer.v1.LaneEnd
-	21, // 34: mover.peer.v1.LaneReady.lanes:type_name -> mover.peer.v1.LaneRef
-	21, // 35: mover.peer.v1.LaneDown.lane:type_name -> mover.peer.v1.LaneRef
-	24, // 36: mover.peer.v1.LaneDown.slots:type_name -> mover.peer.v1.SlotRef
-	24, // 37: mover.peer.v1.LaneDown.segments:type_name -> mover.peer.v1.SlotRef
-	21, // 38: mover.peer.v1.LaneDownAnswer.lane:type_name -> mover.peer.v1.LaneRef
-	24, // 39: mover.peer.v1.LaneDownAnswer.slots:type_name -> mover.peer.v1.SlotRef
-	24, // 40: mover.peer.v1.LaneDownAnswer.segments:type_name -> mover.peer.v1.SlotRef
-	28, // 41: mover.peer.v1.ItemOffer.ref:type_name -> mover.peer.v1.ItemRef
-	5,  // 42: mover.peer.v1.ItemOffer.kind:type_name -> mover.peer.v1.ItemKind
-	28, // 43: mover.peer.v1.ItemAnswer.ref:type_name -> mover.peer.v1.ItemRef
-	31, // 44: mover.peer.v1.ItemAnswer.regions:type_name -> mover.peer.v1.MemoryRegion
-	28, // 45: mover.peer.v1.SegmentGrant.ref:type_name -> mover.peer.v1.ItemRef
-	24, // 46: mover.peer.v1.SegmentGrant.seg:type_name -> mover.peer.v1.SlotRef
-	32, // 47: mover.peer.v1.SegmentGrants.grants:type_name -> mover.peer.v1.SegmentGrant
-	24, // 48: mover.peer.v1.SegmentAck.seg:type_name -> mover.peer.v1.SlotRef
-	34, // 49: mover.peer.v1.SegmentAcks.acks:type_name -> mover.peer.v1.SegmentAck
-	28, // 50: mover.peer.v1.RecordAck.ref:type_name -> mover.peer.v1.ItemRef
-	36, // 51: mover.peer.v1.RecordAcks.acks:type_name -> mover.peer.v1.RecordAck
-	28, // 52: mover.peer.v1.ItemCommit.ref:type_name -> mover.peer.v1.ItemRef
-	28, // 53: mover.peer.v1.ItemDone.ref:type_name -> mover.peer.v1.ItemRef
-	28, // 54: mover.peer.v1.ItemAbort.ref:type_name -> mover.peer.v1.ItemRef
-	6,  // 55: mover.peer.v1.Peer.Control:input_type -> mover.peer.v1.Frame
-	6,  // 56: mover.peer.v1.Peer.Items:input_type -> mover.peer.v1.Frame
-	6,  // 57: mover.peer.v1.Peer.Control:output_type -> mover.peer.v1.Frame
-	6,  // 58: mover.peer.v1.Peer.Items:output_type -> mover.peer.v1.Frame
-	57, // [57:59] is the sub-list for method output_type
-	55, // [55:57] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	16, // 0: mover.peer.v1.Description.ports:type_name -> mover.peer.v1.PortOffer
+	9,  // 1: mover.peer.v1.Frame.hello:type_name -> mover.peer.v1.Hello
+	10, // 2: mover.peer.v1.Frame.welcome:type_name -> mover.peer.v1.Welcome
+	11, // 3: mover.peer.v1.Frame.refusal:type_name -> mover.peer.v1.Refusal
+	12, // 4: mover.peer.v1.Frame.link:type_name -> mover.peer.v1.Link
+	13, // 5: mover.peer.v1.Frame.linked:type_name -> mover.peer.v1.Linked
+	14, // 6: mover.peer.v1.Frame.closing:type_name -> mover.peer.v1.Closing
+	15, // 7: mover.peer.v1.Frame.open:type_name -> mover.peer.v1.Open
+	17, // 8: mover.peer.v1.Frame.group_open:type_name -> mover.peer.v1.GroupOpen
+	20, // 9: mover.peer.v1.Frame.lane_open:type_name -> mover.peer.v1.LaneOpen
+	21, // 10: mover.peer.v1.Frame.lane_opened:type_name -> mover.peer.v1.LaneOpened
+	22, // 11: mover.peer.v1.Frame.lane_ready:type_name -> mover.peer.v1.LaneReady
+	24, // 12: mover.peer.v1.Frame.lane_down:type_name -> mover.peer.v1.LaneDown
+	25, // 13: mover.peer.v1.Frame.lane_down_answer:type_name -> mover.peer.v1.LaneDownAnswer
+	27, // 14: mover.peer.v1.Frame.ping:type_name -> mover.peer.v1.Ping
+	28, // 15: mover.peer.v1.Frame.pong:type_name -> mover.peer.v1.Pong
+	29, // 16: mover.peer.v1.Frame.bye:type_name -> mover.peer.v1.Bye
+	31, // 17: mover.peer.v1.Frame.item_offer:type_name -> mover.peer.v1.ItemOffer
+	32, // 18: mover.peer.v1.Frame.item_answer:type_name -> mover.peer.v1.ItemAnswer
+	35, // 19: mover.peer.v1.Frame.segment_grants:type_name -> mover.peer.v1.SegmentGrants
+	37, // 20: mover.peer.v1.Frame.segment_acks:type_name -> mover.peer.v1.SegmentAcks
+	39, // 21: mover.peer.v1.Frame.record_acks:type_name -> mover.peer.v1.RecordAcks
+	40, // 22: mover.peer.v1.Frame.item_commit:type_name -> mover.peer.v1.ItemCommit
+	41, // 23: mover.peer.v1.Frame.item_done:type_name -> mover.peer.v1.ItemDone
+	42, // 24: mover.peer.v1.Frame.item_abort:type_name -> mover.peer.v1.ItemAbort
+	0,  // 25: mover.peer.v1.Refusal.code:type_name -> mover.peer.v1.RefusalCode
+	1,  // 26: mover.peer.v1.Closing.code:type_name -> mover.peer.v1.ClosingCode
+	16, // 27: mover.peer.v1.Open.ports:type_name -> mover.peer.v1.PortOffer
+	2,  // 28: mover.peer.v1.PortOffer.link_layer:type_name -> mover.peer.v1.LinkLayer
+	3,  // 29: mover.peer.v1.PortOffer.gid_type:type_name -> mover.peer.v1.GIDType
+	4,  // 30: mover.peer.v1.PortOffer.mtu:type_name -> mover.peer.v1.MTU
+	18, // 31: mover.peer.v1.GroupOpen.regions:type_name -> mover.peer.v1.Region
+	4,  // 32: mover.peer.v1.LaneEnd.mtu:type_name -> mover.peer.v1.MTU
+	19, // 33: mover.peer.v1.LaneOpen.lanes:type_name -> mover.peer.v1.LaneEnd
+	19, // 34: mover.peer.v1.LaneOpened.lanes:type_name -> mover.peer.v1.LaneEnd
+	23, // 35: mover.peer.v1.LaneReady.lanes:type_name -> mover.peer.v1.LaneRef
+	23, // 36: mover.peer.v1.LaneDown.lane:type_name -> mover.peer.v1.LaneRef
+	26, // 37: mover.peer.v1.LaneDown.slots:type_name -> mover.peer.v1.SlotRef
+	26, // 38: mover.peer.v1.LaneDown.segments:type_name -> mover.peer.v1.SlotRef
+	23, // 39: mover.peer.v1.LaneDownAnswer.lane:type_name -> mover.peer.v1.LaneRef
+	26, // 40: mover.peer.v1.LaneDownAnswer.slots:type_name -> mover.peer.v1.SlotRef
+	26, // 41: mover.peer.v1.LaneDownAnswer.segments:type_name -> mover.peer.v1.SlotRef
+	30, // 42: mover.peer.v1.ItemOffer.ref:type_name -> mover.peer.v1.ItemRef
+	5,  // 43: mover.peer.v1.ItemOffer.kind:type_name -> mover.peer.v1.ItemKind
+	30, // 44: mover.peer.v1.ItemAnswer.ref:type_name -> mover.peer.v1.ItemRef
+	33, // 45: mover.peer.v1.ItemAnswer.regions:type_name -> mover.peer.v1.MemoryRegion
+	30, // 46: mover.peer.v1.SegmentGrant.ref:type_name -> mover.peer.v1.ItemRef
+	26, // 47: mover.peer.v1.SegmentGrant.seg:type_name -> mover.peer.v1.SlotRef
+	34, // 48: mover.peer.v1.SegmentGrants.grants:type_name -> mover.peer.v1.SegmentGrant
+	26, // 49: mover.peer.v1.SegmentAck.seg:type_name -> mover.peer.v1.SlotRef
+	36, // 50: mover.peer.v1.SegmentAcks.acks:type_name -> mover.peer.v1.SegmentAck
+	30, // 51: mover.peer.v1.RecordAck.ref:type_name -> mover.peer.v1.ItemRef
+	38, // 52: mover.peer.v1.RecordAcks.acks:type_name -> mover.peer.v1.RecordAck
+	30, // 53: mover.peer.v1.ItemCommit.ref:type_name -> mover.peer.v1.ItemRef
+	30, // 54: mover.peer.v1.ItemDone.ref:type_name -> mover.peer.v1.ItemRef
+	30, // 55: mover.peer.v1.ItemAbort.ref:type_name -> mover.peer.v1.ItemRef
+	8,  // 56: mover.peer.v1.Peer.Control:input_type -> mover.peer.v1.Frame
+	8,  // 57: mover.peer.v1.Peer.Items:input_type -> mover.peer.v1.Frame
+	6,  // 58: mover.peer.v1.Peer.Describe:input_type -> mover.peer.v1.DescribeRequest
+	8,  // 59: mover.peer.v1.Peer.Control:output_type -> mover.peer.v1.Frame
+	8,  // 60: mover.peer.v1.Peer.Items:output_type -> mover.peer.v1.Frame
+	7,  // 61: mover.peer.v1.Peer.Describe:output_type -> mover.peer.v1.Description
+	59, // [59:62] is the sub-list for method output_type
+	56, // [56:59] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_peer_peerpb_peer_proto_init() }
@@ -3255,7 +3371,7 @@ func file_peer_peerpb_peer_proto_init() {
 	if File_peer_peerpb_peer_proto != nil {
 		return
 	}
-	file_peer_peerpb_peer_proto_msgTypes[0].OneofWrappers = []any{
+	file_peer_peerpb_peer_proto_msgTypes[2].OneofWrappers = []any{
 		(*Frame_Hello)(nil),
 		(*Frame_Welcome)(nil),
 		(*Frame_Refusal)(nil),
@@ -3287,7 +3403,7 @@ func file_peer_peerpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_peerpb_peer_proto_rawDesc), len(file_peer_peerpb_peer_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   35,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

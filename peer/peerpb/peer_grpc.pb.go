@@ -26,8 +26,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peer_Control_FullMethodName = "/mover.peer.v1.Peer/Control"
-	Peer_Items_FullMethodName   = "/mover.peer.v1.Peer/Items"
+	Peer_Control_FullMethodName  = "/mover.peer.v1.Peer/Control"
+	Peer_Items_FullMethodName    = "/mover.peer.v1.Peer/Items"
+	Peer_Describe_FullMethodName = "/mover.peer.v1.Peer/Describe"
 )
 
 // PeerClient is the client API for Peer service.
@@ -42,6 +43,10 @@ type PeerClient interface {
 	Control(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
 	// Items: Link and Linked, then offers, grants, acks and results.
 	Items(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
+	// Describe tells an authenticated peer what this node would offer it, for
+	// diagnosis. It has no part in a session and needs none. Fields that a
+	// receiver does not know are ignored.
+	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*Description, error)
 }
 
 type peerClient struct {
@@ -78,6 +83,16 @@ func (c *peerClient) Items(ctx context.Context, opts ...grpc.CallOption) (grpc.B
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_ItemsClient = grpc.BidiStreamingClient[Frame, Frame]
 
+func (c *peerClient) Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*Description, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Description)
+	err := c.cc.Invoke(ctx, Peer_Describe_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -90,6 +105,10 @@ type PeerServer interface {
 	Control(grpc.BidiStreamingServer[Frame, Frame]) error
 	// Items: Link and Linked, then offers, grants, acks and results.
 	Items(grpc.BidiStreamingServer[Frame, Frame]) error
+	// Describe tells an authenticated peer what this node would offer it, for
+	// diagnosis. It has no part in a session and needs none. Fields that a
+	// receiver does not know are ignored.
+	Describe(context.Context, *DescribeRequest) (*Description, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -105,6 +124,9 @@ func (UnimplementedPeerServer) Control(grpc.BidiStreamingServer[Frame, Frame]) e
 }
 func (UnimplementedPeerServer) Items(grpc.BidiStreamingServer[Frame, Frame]) error {
 	return status.Error(codes.Unimplemented, "method Items not implemented")
+}
+func (UnimplementedPeerServer) Describe(context.Context, *DescribeRequest) (*Description, error) {
+	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -141,13 +163,36 @@ func _Peer_Items_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_ItemsServer = grpc.BidiStreamingServer[Frame, Frame]
 
+func _Peer_Describe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Describe(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Describe_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Describe(ctx, req.(*DescribeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Peer_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "mover.peer.v1.Peer",
 	HandlerType: (*PeerServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Describe",
+			Handler:    _Peer_Describe_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Control",
