@@ -1,7 +1,6 @@
 package device
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"mover/verbs"
+	"mover/verbs/ibv"
 )
 
 // fixture builds trees of sysfs and /dev as the kernel shows them.
@@ -119,6 +119,7 @@ type listed struct {
 	open    map[string]verbs.Context
 	opened  []string
 	missing error
+	check   func(name string) error // what opening answers; nil opens
 }
 
 func provider(name string, devices ...string) *listed {
@@ -133,10 +134,23 @@ func (l *listed) Name() string                         { return l.name }
 func (l *listed) Devices() ([]verbs.DeviceInfo, error) { return l.infos, l.missing }
 func (l *listed) OpenDevice(name string) (verbs.Context, error) {
 	l.opened = append(l.opened, name)
+	if l.check != nil {
+		if err := l.check(name); err != nil {
+			return nil, err
+		}
+	}
 	if c, ok := l.open[name]; ok {
 		return c, nil
 	}
-	return nil, errors.New("no such device")
+	return &opened{}, nil
+}
+
+// checked is a provider of the fixture's devices that opens what the real one
+// would, as far as sysfs and /dev tell.
+func (f *fixture) checked(devices ...string) *listed {
+	l := provider("ibv", devices...)
+	l.check = func(name string) error { return ibv.Check(f.Sys, f.Dev, name) }
+	return l
 }
 
 // opened is an open device that answers questions and nothing else.

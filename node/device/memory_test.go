@@ -162,15 +162,18 @@ func TestNodeThatAnOrdinaryUserMayNotOpen(t *testing.T) {
 	if _, err := os.OpenFile(path, os.O_RDWR, 0); !errors.Is(err, os.ErrPermission) {
 		t.Fatal(err)
 	}
-	p := f.Openable(must(f.Devices())[0])
-	want := fmt.Sprintf("device rxe0 cannot be opened: open %s: permission denied; give the user mover runs as access: usermod", path)
-	if p == nil || !strings.Contains(p.Error(), want) {
-		t.Errorf("%v; want %s", p, want)
+	cfg := config.Default()
+	cfg.Devices.Providers = []string{"ibv"}
+	hardware := f.hardware(func() (verbs.Provider, error) { return f.checked("rxe0"), nil })
+	_, err := choose(cfg, []candidate{hardware})
+	want := fmt.Sprintf("device rxe0 cannot be opened: %s: permission denied; mover's user may not open it: add it to the node's group", path)
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %s", err, want)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p := f.Openable(must(f.Devices())[0]); p != nil {
-		t.Error(p)
+	if _, err := choose(cfg, []candidate{hardware}); err != nil {
+		t.Error(err)
 	}
 }

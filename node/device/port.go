@@ -54,7 +54,7 @@ func (s *Selection) Look(d Device) Look {
 				return look
 			}
 		}
-		look.Problem = &Problem{"device " + d.Name + ": " + err.Error(), "see `mover doctor`"}
+		look.Problem = s.source.cannotOpen(d.Name, err)
 	} else if d.Problem != nil {
 		look.Problem = d.Problem
 	}

@@ -83,12 +83,20 @@ func TestLook(t *testing.T) {
 	p := provider("ibv", "mlx5_0", "mlx5_2", "rxe0")
 	open := &opened{info: p.infos[1], port: active(verbs.LinkEthernet, 0), table: []verbs.GIDEntry{{Index: 5, GID: parseGID(t, "192.0.2.3"), Type: verbs.GIDRoCEv2}}}
 	p.open = map[string]verbs.Context{"mlx5_2": open}
+	gone := false
+	p.check = func(name string) error {
+		if name == "rxe0" && gone {
+			return errors.New("no such device")
+		}
+		return nil
+	}
 	cfg := config.Default()
 	cfg.Devices.Names = []string{"192.0.2.3", "rxe0"}
 	s, err := choose(cfg, []candidate{f.hardware(func() (verbs.Provider, error) { return p, nil })})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.opened, open.closed, gone = nil, false, true // as when the device is deleted in between
 	looks := map[string]Look{}
 	for _, d := range s.Devices {
 		looks[d.Name] = s.Look(d)

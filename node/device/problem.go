@@ -1,17 +1,13 @@
 package device
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"mover/verbs"
+	"mover/verbs/ibv"
 )
 
 // Problem is what stands between this node and a device or port, in one line:
@@ -38,54 +34,39 @@ func noUverbs(devices []HostDevice) *Problem {
 	return &Problem{fmt.Sprintf("this host has %s, but the kernel module ib_uverbs is not loaded", namesOfHost(devices)), "modprobe ib_uverbs"}
 }
 
-// Openable tells why a device's node cannot be opened by this process, nil
-// when it can. It opens the node and closes it again: that is the only way to
-// see what a container's device rules say, and changes nothing.
-func (h Host) Openable(d HostDevice) *Problem {
-	if d.Uverbs == "" {
-		if !h.UverbsLoaded() {
-			return &Problem{fmt.Sprintf("device %s cannot be opened: the kernel module ib_uverbs is not loaded", d.Name), "modprobe ib_uverbs"}
+// openable tells why a device cannot be opened by this process, nil when it
+// can. It opens it and closes it again: that is the only way to see what a
+// container's device rules say and whether the library has a driver for it.
+func (c *candidate) openable(name string) *Problem {
+	ctx, err := c.provider.OpenDevice(name)
+	if err == nil {
+		err = ctx.Close()
+	}
+	if err == nil {
+		return nil
+	}
+	return c.cannotOpen(name, err)
+}
+
+func (c *candidate) cannotOpen(name string, err error) *Problem {
+	what := "device " + name + " cannot be opened: "
+	if a, ok := c.addresses[name]; ok {
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return &Problem{fmt.Sprintf("%s%s is not an address of this host", what, a), "add it (see `ip addr`), or correct soft.addresses"}
 		}
-		return &Problem{fmt.Sprintf("device %s cannot be opened: ib_uverbs has no node for it in this network namespace", d.Name),
-			"share the host's network with the container, or: rdma dev set " + d.Name + " netns PID"}
+		return &Problem{what + err.Error(), "correct soft.addresses"}
 	}
-	path := filepath.Join(h.Dev, "infiniband", d.Uverbs)
-	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_CLOEXEC, 0)
-	if err == nil {
-		f.Close()
-		return nil
+	var e *ibv.DeviceError
+	if !errors.As(err, &e) {
+		return &Problem{what + err.Error(), "see `mover doctor`"}
 	}
-	what := fmt.Sprintf("device %s cannot be opened: %v", d.Name, err)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return &Problem{what, "pass the nodes into the container (docker: --device /dev/infiniband), or look whether udev made them"}
-	case errors.Is(err, syscall.EPERM):
-		// Not EACCES: the file's mode allows it, the device controller does not.
-		return &Problem{what, "allow the device in the container (docker: --device " + path + "; systemd: DeviceAllow=" + path + " rw)"}
-	case errors.Is(err, fs.ErrPermission):
-		return &Problem{what, "give the user mover runs as access: usermod -aG rdma USER, or a udev rule that sets mode 0666 on " + path}
+	case e.Node == "" && c.host.UverbsLoaded():
+		return &Problem{what + "ib_uverbs has no node for it in this network namespace", "share the host's network with the container, or: rdma dev set " + name + " netns PID"}
+	case e.Node == "":
+		return &Problem{what + e.Errno.Error(), e.Hint}
 	}
-	return &Problem{what, "look at the kernel's log (dmesg)"}
-}
-
-// unlisted: the kernel has a device that libibverbs does not know.
-func unlisted(name string) *Problem {
-	return &Problem{fmt.Sprintf("the kernel has device %s, but libibverbs does not list it", name),
-		"install its user-space driver (Debian: ibverbs-providers; RHEL: libibverbs), of the same version as libibverbs"}
-}
-
-// softOpenable tells why software verbs cannot use an address.
-func softOpenable(name string, a netip.Addr) *Problem {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", netip.AddrPortFrom(a, 0).String())
-	if err == nil {
-		l.Close()
-		return nil
-	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) && errno == syscall.EADDRNOTAVAIL {
-		return &Problem{fmt.Sprintf("device %s cannot be opened: %s is not an address of this host", name, a), "add the address (see `ip addr`), or correct soft.addresses"}
-	}
-	return &Problem{fmt.Sprintf("device %s cannot be opened: %v", name, err), "correct soft.addresses"}
+	return &Problem{fmt.Sprintf("%s%s: %v", what, e.Node, e.Errno), e.Hint}
 }
 
 // portProblem tells why a port carries nothing now, nil when it can. choice is

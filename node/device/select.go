@@ -10,6 +10,7 @@ import (
 
 	"mover/node/config"
 	"mover/verbs"
+	"mover/verbs/ibv"
 	"mover/verbs/soft"
 )
 
@@ -39,6 +40,7 @@ type Selection struct {
 
 	chosen      map[string]*chosen // by device, of devices.names
 	hostDevices []HostDevice
+	source      *candidate // of Provider
 }
 
 // Used lists the devices to open, in the provider's order.
@@ -84,9 +86,9 @@ func (s *Selection) Wish(device string, port uint8) verbs.GIDWish {
 // Select looks at the configured providers in order and takes the first that
 // has devices which can be opened. log is passed on to the providers. The error
 // matches ErrNoDevice and says in one line what was found and what to change;
-// the Selection is returned with it, for what was found all the same. Device
-// nodes are opened and closed again, and nothing is left open. Any goroutine
-// may call it.
+// the Selection is returned with it, for what was found all the same. Devices
+// are opened and closed again, and nothing is left open. Any goroutine may call
+// it.
 func Select(cfg *config.Config, log *slog.Logger) (*Selection, error) {
 	return ThisHost().Select(cfg, log)
 }
@@ -104,8 +106,6 @@ type candidate struct {
 	host        Host
 	hostDevices []HostDevice
 	addresses   map[string]netip.Addr // of software devices, by name
-	// openable tells why a device cannot be opened; nil trusts all of them.
-	openable func(name string) *Problem
 }
 
 func (h Host) candidates(cfg *config.Config, log *slog.Logger) []candidate {
@@ -145,16 +145,8 @@ func (h Host) hardware(open func() (verbs.Provider, error)) candidate {
 	}
 	if c.provider, err = open(); err != nil {
 		c.provider = nil
-		c.missing = &Problem{fmt.Sprintf("this host has %s, but %v", namesOfHost(c.hostDevices), err), "see `mover doctor`"}
+		c.missing = &Problem{fmt.Sprintf("this host has %s, but %v", namesOfHost(c.hostDevices), err), "or set devices.libibverbs"}
 		return c
-	}
-	c.openable = func(name string) *Problem {
-		for _, d := range c.hostDevices {
-			if d.Name == name {
-				return h.Openable(d)
-			}
-		}
-		return nil
 	}
 	return c
 }
@@ -173,7 +165,6 @@ func (h Host) software(cfg *config.Config, log *slog.Logger) candidate {
 			c.addresses[info.Name] = netip.MustParseAddr(cfg.Soft.Addresses[i]) // newSoft has parsed it
 		}
 	}
-	c.openable = func(name string) *Problem { return softOpenable(name, c.addresses[name]) }
 	return c
 }
 
@@ -193,8 +184,12 @@ func newSoft(cfg *config.Config, log *slog.Logger) (verbs.Provider, error) {
 }
 
 // openHardware makes the provider of RDMA hardware.
-func openHardware(*config.Config, Host, *slog.Logger) (verbs.Provider, error) {
-	return nil, errors.New("this build of mover has no provider for RDMA hardware")
+func openHardware(cfg *config.Config, h Host, log *slog.Logger) (verbs.Provider, error) {
+	p, err := ibv.New(ibv.Config{Library: cfg.Devices.Libibverbs, Sys: h.Sys, Dev: h.Dev, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
@@ -226,7 +221,7 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 			passed = append(passed, c.name+": "+why)
 			continue
 		}
-		s.Provider = c.provider
+		s.Provider, s.source = c.provider, c
 		s.Fallback = c.name == "soft" && i > 0
 		s.Reason = reasonFor(c.name, s.Fallback, passed)
 	}
@@ -245,8 +240,6 @@ func (c *candidate) devices() ([]verbs.DeviceInfo, *Problem) {
 	switch {
 	case err != nil:
 		return nil, &Problem{err.Error(), "see `mover doctor`"}
-	case len(infos) == 0 && len(c.hostDevices) > 0:
-		return nil, unlisted(namesOfHost(c.hostDevices))
 	case len(infos) == 0:
 		return nil, &Problem{"no device found", "see `mover doctor`"}
 	}
@@ -272,13 +265,6 @@ func (s *Selection) take(c *candidate, infos []verbs.DeviceInfo, wanted []string
 	}
 	used := 0
 	var problems []string
-	for _, info := range c.unlisted(infos) {
-		if len(wanted) == 0 {
-			p := unlisted(info.Name)
-			problems = append(problems, p.Error())
-			s.Devices = append(s.Devices, Device{DeviceInfo: info, Why: p.Error(), Problem: p})
-		}
-	}
 	for _, info := range infos {
 		d := Device{DeviceInfo: info, Used: true, Why: "devices.names is empty: all are used"}
 		if len(wanted) > 0 {
@@ -288,7 +274,7 @@ func (s *Selection) take(c *candidate, infos []verbs.DeviceInfo, wanted []string
 				d.Used, d.Why = false, "is not in devices.names"
 			}
 		}
-		if d.Used && c.openable != nil {
+		if d.Used && len(unknown) == 0 {
 			d.Problem = c.openable(info.Name)
 		}
 		if d.Problem != nil {
@@ -346,32 +332,8 @@ func (c *candidate) notThere(infos []verbs.DeviceInfo, unknown []string) error {
 		}
 		have = append(have, text)
 	}
-	missing := unlistedNames(c.unlisted(infos), unknown)
-	if missing != "" {
-		return unlisted(missing)
-	}
 	return &Problem{fmt.Sprintf("devices.names: %s is not a device, interface or address of %s, which has %s", strings.Join(unknown, ", "), c.name, strings.Join(have, ", ")),
 		"correct devices.names, or remove it (see `mover devices`)"}
-}
-
-// unlisted are the kernel's devices that the provider does not list.
-func (c *candidate) unlisted(infos []verbs.DeviceInfo) []verbs.DeviceInfo {
-	var out []verbs.DeviceInfo
-	for _, d := range c.hostDevices {
-		if !slices.ContainsFunc(infos, func(i verbs.DeviceInfo) bool { return i.Name == d.Name }) {
-			out = append(out, verbs.DeviceInfo{Provider: c.name, Name: d.Name, NUMANode: -1, Ports: len(d.Ports)})
-		}
-	}
-	return out
-}
-
-func unlistedNames(devices []verbs.DeviceInfo, wanted []string) string {
-	for _, d := range devices {
-		if slices.Contains(wanted, d.Name) {
-			return d.Name
-		}
-	}
-	return ""
 }
 
 func reasonFor(name string, fallback bool, passed []string) string {

@@ -5,10 +5,12 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"mover/node/config"
 	"mover/verbs"
+	"mover/verbs/ibv"
 )
 
 func parseGID(t *testing.T, s string) verbs.GID {
@@ -21,15 +23,19 @@ func TestChoose(t *testing.T) {
 	empty := candidate{name: "ibv", provider: provider("ibv")}
 	none := candidate{name: "ibv", missing: &Problem{"no library", "install it"}}
 	software := candidate{name: "soft", provider: provider("soft", "soft0")}
-	half := hardware
-	half.openable = func(name string) *Problem {
+	cannot := func(name string) error {
+		return &ibv.DeviceError{Device: name, Node: "/dev/infiniband/uverbs7", Errno: syscall.EACCES, Hint: "open it"}
+	}
+	half, broken := hardware, hardware
+	partly, wholly := provider("ibv", "mlx5_0", "mlx5_1"), provider("ibv", "mlx5_0", "mlx5_1")
+	partly.check = func(name string) error {
 		if name == "mlx5_0" {
-			return &Problem{"mlx5_0 cannot be opened", "open it"}
+			return cannot(name)
 		}
 		return nil
 	}
-	broken := hardware
-	broken.openable = func(name string) *Problem { return &Problem{name + " cannot be opened", "open it"} }
+	wholly.check = cannot
+	half.provider, broken.provider = partly, wholly
 	for _, c := range []struct {
 		name, fallback string
 		names          []string
@@ -50,9 +56,9 @@ func TestChoose(t *testing.T) {
 		{"by a name nobody has, and one", "allow", []string{"mlx5_1", "x"}, []candidate{hardware, software}, "", "devices.names: x is not a device, interface or address of ibv, which has mlx5_0, mlx5_1; correct"},
 		{"a port nobody has", "allow", []string{"mlx5_1:2"}, []candidate{hardware}, "", "none of its devices"},
 		{"one cannot be opened", "allow", nil, []candidate{half, software}, "ibv: mlx5_1", "ibv has devices"},
-		{"none can be opened", "allow", nil, []candidate{broken, software}, "soft+: soft0", "mlx5_0 cannot be opened; open it; mlx5_1 cannot be opened; open it"},
-		{"none can be opened, forbid", "forbid", nil, []candidate{broken, software}, "", "no device to use: ibv: mlx5_0 cannot be opened; open it"},
-		{"the named one cannot be opened", "forbid", []string{"mlx5_0"}, []candidate{half, software}, "", "ibv: mlx5_0 cannot be opened; open it"},
+		{"none can be opened", "allow", nil, []candidate{broken, software}, "soft+: soft0", "device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it; device mlx5_1 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it"},
+		{"none can be opened, forbid", "forbid", nil, []candidate{broken, software}, "", "no device to use: ibv: device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it"},
+		{"the named one cannot be opened", "forbid", []string{"mlx5_0"}, []candidate{half, software}, "", "ibv: device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it"},
 	} {
 		cfg := config.Default()
 		cfg.Devices.Fallback, cfg.Devices.Names = c.fallback, c.names
@@ -190,7 +196,7 @@ func TestSelectSoft(t *testing.T) {
 	if s, err = Select(cfg, nil); err != nil {
 		t.Fatal(err)
 	}
-	if namesOf(s.Used()) != "soft0" || len(s.Problems()) != 1 || !strings.Contains(s.Problems()[0].Error(), "192.0.2.77 is not an address of this host; add the address") {
+	if namesOf(s.Used()) != "soft0" || len(s.Problems()) != 1 || !strings.Contains(s.Problems()[0].Error(), "192.0.2.77 is not an address of this host; add it") {
 		t.Errorf("%+v", s.Devices)
 	}
 	cfg.Soft.Addresses = []string{"192.0.2.77"}
@@ -201,46 +207,47 @@ func TestSelectSoft(t *testing.T) {
 
 // TestHardwareIsExplained: each thing that is missing has a line of its own.
 func TestHardwareIsExplained(t *testing.T) {
-	all := func() (verbs.Provider, error) { return provider("ibv", "rxe0", "rxe1"), nil }
 	for _, c := range []struct {
 		name string
-		make func(f *fixture)
-		open func() (verbs.Provider, error)
+		make func(f *fixture) (*listed, error)
 		want []string
 	}{
-		{"nothing", func(*fixture) {}, all, []string{"ibv: this host has no RDMA device; load the RDMA driver"}},
-		{"a device was there", func(f *fixture) {
-			if err := os.MkdirAll(f.class(), 0o755); err != nil {
-				f.t.Fatal(err)
-			}
-		}, all, []string{"no RDMA device; look whether the adapter's driver is bound"}},
-		{"no module", func(f *fixture) { f.port("rxe0", 1, "4: ACTIVE", "Ethernet") }, all,
-			[]string{"this host has rxe0, but the kernel module ib_uverbs is not loaded; modprobe ib_uverbs"}},
-		{"no library", func(f *fixture) { f.rxe("rxe0", "eth0", "192.0.2.1") }, func() (verbs.Provider, error) { return nil, errors.New("libibverbs.so.1 is missing") },
-			[]string{"this host has rxe0, but libibverbs.so.1 is missing"}},
-		{"no driver of the library", func(f *fixture) { f.rxe("rxe0", "eth0", "192.0.2.1") }, func() (verbs.Provider, error) { return provider("ibv"), nil },
-			[]string{"the kernel has device rxe0, but libibverbs does not list it; install its user-space driver (Debian: ibverbs-providers"}},
-		{"no driver for one", func(f *fixture) {
-			f.rxe("mlx5_0", "eth1", "192.0.2.2")
+		{"nothing", func(*fixture) (*listed, error) { return nil, nil }, []string{"ibv: this host has no RDMA device; load the RDMA driver"}},
+		{"a device was there", func(f *fixture) (*listed, error) { return nil, os.MkdirAll(f.class(), 0o755) },
+			[]string{"no RDMA device; look whether the adapter's driver is bound"}},
+		{"no module", func(f *fixture) (*listed, error) {
+			f.port("rxe0", 1, "4: ACTIVE", "Ethernet")
+			return f.checked("rxe0"), nil
+		}, []string{"this host has rxe0, but the kernel module ib_uverbs is not loaded; modprobe ib_uverbs"}},
+		{"no library", func(f *fixture) (*listed, error) {
 			f.rxe("rxe0", "eth0", "192.0.2.1")
-			remove(f, "rxe0")
-		},
-			func() (verbs.Provider, error) { return provider("ibv", "rxe0"), nil },
-			[]string{"the kernel has device mlx5_0, but libibverbs does not list it", "device rxe0 cannot be opened"}},
-		{"no node", func(f *fixture) { f.rxe("rxe0", "eth0", "192.0.2.1"); remove(f, "rxe0") }, func() (verbs.Provider, error) { return provider("ibv", "rxe0"), nil },
-			[]string{"device rxe0 cannot be opened: open ", "uverbs0: no such file", "docker: --device /dev/infiniband"}},
-		{"no node in this namespace", func(f *fixture) {
+			return nil, &ibv.LibraryError{Library: "libibverbs.so.1", Reason: "no such file"}
+		}, []string{"this host has rxe0, but ibv: libibverbs.so.1 can't be opened: no such file; install it", "devices.libibverbs"}},
+		{"no driver of the library", func(f *fixture) (*listed, error) {
+			f.rxe("rxe0", "eth0", "192.0.2.1")
+			l := provider("ibv", "rxe0")
+			l.check = func(name string) error {
+				return &ibv.DeviceError{Device: name, Node: "/dev/infiniband/uverbs0", Errno: syscall.ENODEV, Hint: "install the user-space drivers"}
+			}
+			return l, nil
+		}, []string{"device rxe0 cannot be opened: /dev/infiniband/uverbs0: no such device; install the user-space drivers"}},
+		{"no node", func(f *fixture) (*listed, error) {
+			f.rxe("rxe0", "eth0", "192.0.2.1")
+			return f.checked("rxe0"), os.RemoveAll(f.Dev)
+		}, []string{"device rxe0 cannot be opened: ", "uverbs0: no such file", "in a container pass --device /dev/infiniband"}},
+		{"no node in this namespace", func(f *fixture) (*listed, error) {
 			f.rxe("rxe1", "eth0", "192.0.2.1")
 			f.port("rxe0", 1, "4: ACTIVE", "Ethernet")
-			remove(f, "rxe1")
-		}, all, []string{"device rxe0 cannot be opened: ib_uverbs has no node for it in this network namespace", "rdma dev set rxe0 netns"}},
+			return f.checked("rxe0", "rxe1"), os.RemoveAll(f.Dev)
+		}, []string{"device rxe0 cannot be opened: ib_uverbs has no node for it in this network namespace", "rdma dev set rxe0 netns"}},
 	} {
 		f := newFixture(t)
-		c.make(f)
+		p, failed := c.make(f)
 		for _, fallback := range []string{"forbid", "allow"} {
 			cfg := config.Default()
 			cfg.Devices.Fallback = fallback
-			s, err := choose(cfg, []candidate{f.hardware(c.open), {name: "soft", provider: provider("soft", "soft0")}})
+			hardware := f.hardware(func() (verbs.Provider, error) { return p, failed })
+			s, err := choose(cfg, []candidate{hardware, {name: "soft", provider: provider("soft", "soft0")}})
 			text := s.Reason
 			if (err == nil) != (fallback == "allow") || err != nil && !errors.Is(err, ErrNoDevice) {
 				t.Errorf("%s, %s: %v", c.name, fallback, err)
@@ -260,17 +267,6 @@ func TestHardwareIsExplained(t *testing.T) {
 	}
 }
 
-func remove(f *fixture, device string) {
-	f.t.Helper()
-	for _, d := range must(f.Devices()) {
-		if d.Name == device {
-			if err := os.Remove(f.Dev + "/infiniband/" + d.Uverbs); err != nil {
-				f.t.Fatal(err)
-			}
-		}
-	}
-}
-
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -278,22 +274,18 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestDriverMissingForANamedDevice: the name is right, and the library lacks
-// the driver.
-func TestDriverMissingForANamedDevice(t *testing.T) {
+// TestLibraryOfTheSetting: devices.libibverbs is what is opened.
+func TestLibraryOfTheSetting(t *testing.T) {
+	want := "this host has rxe0, but ibv: /nowhere/libibverbs.so.1 can't be opened"
+	if err := ibv.Available(); err != nil {
+		want = err.Error() // a build that can open none
+	}
 	f := newFixture(t)
-	f.rxe("mlx5_0", "eth1", "192.0.2.2")
 	f.rxe("rxe0", "eth0", "192.0.2.1")
 	cfg := config.Default()
-	cfg.Devices.Names = []string{"rxe0", "mlx5_0"}
-	_, err := choose(cfg, []candidate{f.hardware(func() (verbs.Provider, error) { return provider("ibv", "rxe0"), nil })})
-	if err == nil || !strings.Contains(err.Error(), "the kernel has device mlx5_0, but libibverbs does not list it; install") {
+	cfg.Devices.Providers, cfg.Devices.Libibverbs = []string{"ibv"}, "/nowhere/libibverbs.so.1"
+	_, err := f.Select(cfg, nil)
+	if !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), want) {
 		t.Error(err)
-	}
-	// Unnamed, it is a warning, and the other is used.
-	cfg.Devices.Names = nil
-	s, err := choose(cfg, []candidate{f.hardware(func() (verbs.Provider, error) { return provider("ibv", "rxe0"), nil })})
-	if err != nil || namesOf(s.Used()) != "rxe0" || len(s.Problems()) != 1 {
-		t.Errorf("%+v, %v", s, err)
 	}
 }
