@@ -14,6 +14,7 @@ import (
 
 	v1 "mover/api/v1"
 	"mover/node/datapath"
+	"mover/node/device"
 	"mover/verbs"
 )
 
@@ -44,16 +45,15 @@ func (i *info) Devices(context.Context) (v1.Devices, error) {
 	d := v1.Devices{Hardware: !i.node.path.Software(), Reason: s.Reason, Devices: []v1.Device{}}
 	used := i.node.path.Devices()
 	for _, found := range s.Devices {
-		dev := v1.Device{Name: found.Name, Provider: found.Provider, NUMANode: found.NUMANode, Ports: []v1.Port{}}
-		if !found.Used {
-			dev.Error = found.Why
-		}
+		dev := describeDevice(found, i.node.cfg.Devices.RelaxedOrdering)
 		for _, u := range used {
-			if u.Info.Name != found.Name {
+			if u.Info.Name != found.Name || u.Info.Provider != found.Provider {
 				continue
 			}
 			for _, p := range u.Ports {
-				dev.Ports = append(dev.Ports, port(p))
+				if s.UsesPort(found.Name, p.Number) {
+					dev.Ports = append(dev.Ports, port(p))
+				}
 			}
 		}
 		d.Devices = append(d.Devices, dev)
@@ -61,11 +61,26 @@ func (i *info) Devices(context.Context) (v1.Devices, error) {
 	return d, nil
 }
 
+func describeDevice(d device.Device, relaxed string) v1.Device {
+	out := v1.Device{Name: d.Name, Provider: d.Provider, Used: d.Used, Why: d.Why, Software: d.Software, NUMANode: d.NUMANode,
+		NetDev: d.Netdev, Detail: d.Detail, Ports: []v1.Port{}}
+	if d.Used {
+		out.RelaxedOrdering, out.RelaxedOrderingReason = device.RelaxedOrdering(relaxed, d.DeviceInfo, d.Attr)
+	} else {
+		out.Error = d.Why
+	}
+	return out
+}
+
 func port(p datapath.PortInfo) v1.Port {
 	out := v1.Port{Number: int(p.Number), State: strings.ToLower(p.Attr.State.String()), LinkLayer: strings.ToLower(p.Attr.LinkLayer.String()),
-		GID: p.GID.GID.String(), NetDev: p.GID.Netdev, MTUBytes: p.Attr.ActiveMTU.Bytes(), RateBitPerSecond: int64(p.RateBits)}
-	if p.GID.Type != verbs.GIDInfiniBand {
+		GID: p.GID.GID.String(), GIDType: p.GID.Type.String(), LID: int(p.Attr.LID), NetDev: p.GID.Netdev,
+		MTUBytes: p.Attr.ActiveMTU.Bytes(), RateBitPerSecond: int64(p.RateBits)}
+	if p.GID.Type != verbs.GIDInfiniBand && !p.GID.GID.IsZero() {
 		out.Address = p.GID.GID.Addr().String()
+	}
+	if p.Err != nil {
+		out.Error = p.Err.Error()
 	}
 	return out
 }
@@ -95,7 +110,8 @@ func (i *info) Peers(context.Context) (v1.Peers, error) {
 		for _, r := range l.Session().Rails() {
 			rail := v1.Rail{LocalDevice: r.Local.Device, LocalPort: int(r.Local.Port), RemoteDevice: r.Remote.Device,
 				RemotePort: int(r.Remote.Port), Provider: r.Local.Provider, Reason: n.path.Selection().Reason, State: "up",
-				LanesUp: int(r.LanesUp.Load()), Lanes: r.Lanes, SentBytes: r.SentBytes.Load(), ReceivedBytes: r.RecvBytes.Load()}
+				MTUBytes: min(r.Local.MTU, r.Remote.MTU).Bytes(),
+				LanesUp:  int(r.LanesUp.Load()), Lanes: r.Lanes, SentBytes: r.SentBytes.Load(), ReceivedBytes: r.RecvBytes.Load()}
 			if rail.LanesUp == 0 {
 				rail.State = "down"
 			}

@@ -76,6 +76,8 @@ var (
 	descArena    = desc("arena_bytes", "Registered memory of this node.")
 	descDevice   = desc("device_info", "Devices in use; fallback is true when software verbs stand in for hardware.", "device", "provider", "fallback")
 	descBuild    = desc("build_info", "This program; always 1.", "version", "go")
+	descRailInfo = desc("rail_info", "Rails of the sessions there are; always 1. fallback is true when software verbs stand in for hardware.",
+		"peer", "local_device", "local_port", "remote_device", "remote_port", "provider", "fallback")
 	descRailSent = desc("rail_sent_bytes_total", "Bytes sent to a peer through a port here, since the session began.", "peer", "device", "port")
 	descRailRecv = desc("rail_received_bytes_total", "Bytes received from a peer through a port here, since the session began.", "peer", "device", "port")
 	descRailUp   = desc("rail_lanes_up", "Lanes with a peer through a port here that are up.", "peer", "device", "port")
@@ -117,6 +119,9 @@ func (c *pathCollector) Collect(ch chan<- prometheus.Metric) {
 	c.collectRails(ch)
 }
 
+// railInfo are the labels of a rail.
+type railInfo struct{ peer, device, port, remoteDevice, remotePort, provider string }
+
 // collectRails sums by peer and local port: while a connection is replaced a
 // peer has two sessions, and one series must not come twice.
 func (c *pathCollector) collectRails(ch chan<- prometheus.Metric) {
@@ -126,15 +131,22 @@ func (c *pathCollector) collectRails(ch chan<- prometheus.Metric) {
 		up             int
 	}
 	sums := map[key]sum{}
+	infos := map[railInfo]bool{}
 	for _, s := range c.node.sessions.all() {
 		for _, r := range s.link.Session().Rails() {
 			k := key{s.link.Conn().Peer().Name, r.Local.Device, strconv.Itoa(int(r.Local.Port))}
+			infos[railInfo{k.peer, k.device, k.port, r.Remote.Device, strconv.Itoa(int(r.Remote.Port)), r.Local.Provider}] = true
 			v := sums[k]
 			v.sent += r.SentBytes.Load()
 			v.received += r.RecvBytes.Load()
 			v.up += int(r.LanesUp.Load())
 			sums[k] = v
 		}
+	}
+	fallback := strconv.FormatBool(c.node.path.Selection().Fallback)
+	for i := range infos {
+		ch <- prometheus.MustNewConstMetric(descRailInfo, prometheus.GaugeValue, 1,
+			i.peer, i.device, i.port, i.remoteDevice, i.remotePort, i.provider, fallback)
 	}
 	for k, v := range sums {
 		ch <- prometheus.MustNewConstMetric(descRailSent, prometheus.CounterValue, float64(v.sent), k.peer, k.device, k.port)

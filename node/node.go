@@ -60,6 +60,9 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 			n.abandon()
 		}
 	}()
+	if err := checkHost(cfg); err != nil {
+		return nil, err
+	}
 	if err := n.openState(); err != nil {
 		return nil, err
 	}
@@ -130,7 +133,7 @@ func (n *Node) openControl() error {
 	n.sessions = newSessions(n)
 	control, err := peer.New(peer.Config{
 		Identity: n.identity, Listen: n.cfg.Control.Listen, Trust: trust, Logger: n.log,
-		DialTimeout: n.cfg.Control.DialTimeout, Accept: n.sessions.accept,
+		DialTimeout: n.cfg.Control.DialTimeout, Accept: n.sessions.accept, Describe: n.describe,
 	})
 	if err != nil {
 		return err
@@ -231,6 +234,7 @@ func (n *Node) announce() {
 	}
 	n.log.Log(context.Background(), level, "verbs provider", "provider", s.Provider.Name(), "why", s.Reason,
 		"rails", len(s.Used()), "fallback", s.Fallback)
+	n.warnOfDevices(s)
 	n.log.Info("node is up", "node", n.cfg.Node.Name, "api", n.web.url(), "control", fmt.Sprint(n.control.Addrs()),
 		"fingerprint", n.identity.Fingerprint, "token", n.tokenHint())
 }

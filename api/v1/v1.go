@@ -74,25 +74,36 @@ type Devices struct {
 	Reason   string   `json:"reason"`   // why these devices and no others
 }
 
-// Device is one that the node uses, or tried to.
+// Device is one that the node uses, or tried to, or passed over.
 type Device struct {
 	Name     string `json:"name"`
-	Provider string `json:"provider"`        // "ibv", "soft"
-	NUMANode int    `json:"numa_node"`       // -1 when it belongs to none
-	Error    string `json:"error,omitempty"` // why it is not used
-	Ports    []Port `json:"ports"`
+	Provider string `json:"provider"`  // "ibv", "soft"
+	Used     bool   `json:"used"`      // lanes are made on it
+	Why      string `json:"why"`       // why it is used, or not
+	Software bool   `json:"software"`  // its data path runs on the CPU: soft, Soft-RoCE
+	NUMANode int    `json:"numa_node"` // -1 when it belongs to none
+	NetDev   string `json:"netdev,omitempty"`
+	Detail   string `json:"detail,omitempty"` // firmware, driver: for people
+	Error    string `json:"error,omitempty"`  // why it is not used
+	// RelaxedOrdering: its memory is registered with PCIe relaxed ordering.
+	RelaxedOrdering       bool   `json:"relaxed_ordering"`
+	RelaxedOrderingReason string `json:"relaxed_ordering_reason,omitempty"`
+	Ports                 []Port `json:"ports"` // of a device in use
 }
 
 // Port is a port of a device.
 type Port struct {
 	Number           int    `json:"number"`
-	State            string `json:"state"`      // "active", "down", ...
-	LinkLayer        string `json:"link_layer"` // "infiniband", "ethernet"
-	GID              string `json:"gid"`
+	State            string `json:"state"`             // "active", "down", ...
+	LinkLayer        string `json:"link_layer"`        // "infiniband", "ethernet"
+	GID              string `json:"gid"`               // that sessions use, all zero when there is none
+	GIDType          string `json:"gid_type"`          // "RoCE v2", "IB", "soft"
+	LID              int    `json:"lid,omitempty"`     // on InfiniBand
 	Address          string `json:"address,omitempty"` // IP address of the GID, if it is one
 	NetDev           string `json:"netdev,omitempty"`
 	MTUBytes         int    `json:"mtu_bytes"`
 	RateBitPerSecond int64  `json:"rate_bits_per_second"`
+	Error            string `json:"error,omitempty"` // why it cannot be used now
 }
 
 // Peers is GET /v1/peers.
@@ -118,8 +129,9 @@ type Rail struct {
 	RemoteDevice  string `json:"remote_device"`
 	RemotePort    int    `json:"remote_port"`
 	Provider      string `json:"provider"`
-	Reason        string `json:"reason"` // why this provider
-	State         string `json:"state"`  // "up", "paused", "down"
+	Reason        string `json:"reason"`    // why this provider
+	State         string `json:"state"`     // "up", "paused", "down"
+	MTUBytes      int    `json:"mtu_bytes"` // the least of both ports
 	LanesUp       int    `json:"lanes_up"`
 	Lanes         int    `json:"lanes"`
 	SentBytes     uint64 `json:"sent_bytes"`

@@ -32,8 +32,6 @@ func (p Port) Offer(info verbs.DeviceInfo, rateBits uint64) engine.PortOffer {
 
 // Look is a device looked at more closely.
 type Look struct {
-	// Attr are its limits; zero when it was not opened.
-	Attr verbs.DeviceAttr
 	// Problem: it is to be used, and cannot be opened. Ports are then as sysfs
 	// has them, without what only the library tells.
 	Problem *Problem
@@ -49,10 +47,8 @@ func (s *Selection) Look(d Device) Look {
 		ctx, err := s.Provider.OpenDevice(d.Name)
 		if err == nil {
 			defer ctx.Close()
-			if look.Attr, err = ctx.QueryDevice(); err == nil {
-				look.Ports = s.queryPorts(ctx, d)
-				return look
-			}
+			look.Ports = s.queryPorts(ctx, d)
+			return look
 		}
 		look.Problem = s.source.cannotOpen(d.Name, err)
 	} else if d.Problem != nil {

@@ -34,18 +34,19 @@ func noUverbs(devices []HostDevice) *Problem {
 	return &Problem{fmt.Sprintf("this host has %s, but the kernel module ib_uverbs is not loaded", namesOfHost(devices)), "modprobe ib_uverbs"}
 }
 
-// openable tells why a device cannot be opened by this process, nil when it
-// can. It opens it and closes it again: that is the only way to see what a
-// container's device rules say and whether the library has a driver for it.
-func (c *candidate) openable(name string) *Problem {
+// try opens a device, asks for its limits and closes it again, or tells why
+// this process cannot. Only opening shows what a container's device rules say
+// and whether the library has a driver for it.
+func (c *candidate) try(name string) (verbs.DeviceAttr, *Problem) {
 	ctx, err := c.provider.OpenDevice(name)
-	if err == nil {
-		err = ctx.Close()
+	if err != nil {
+		return verbs.DeviceAttr{}, c.cannotOpen(name, err)
 	}
-	if err == nil {
-		return nil
+	attr, err := ctx.QueryDevice()
+	if err = errors.Join(err, ctx.Close()); err != nil {
+		return verbs.DeviceAttr{}, c.cannotOpen(name, err)
 	}
-	return c.cannotOpen(name, err)
+	return attr, nil
 }
 
 func (c *candidate) cannotOpen(name string, err error) *Problem {

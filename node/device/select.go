@@ -24,6 +24,8 @@ type Device struct {
 	Why  string // why it is used, or not
 	// Problem: it was wanted and cannot be opened, so that it is not used.
 	Problem *Problem
+	// Attr are its limits, known if it is used.
+	Attr verbs.DeviceAttr
 }
 
 // Selection is what Select chose. It is not changed afterwards, so any
@@ -275,7 +277,7 @@ func (s *Selection) take(c *candidate, infos []verbs.DeviceInfo, wanted []string
 			}
 		}
 		if d.Used && len(unknown) == 0 {
-			d.Problem = c.openable(info.Name)
+			d.Attr, d.Problem = c.try(info.Name)
 		}
 		if d.Problem != nil {
 			d.Used, d.Why = false, d.Problem.Error()
