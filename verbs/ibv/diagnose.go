@@ -34,17 +34,22 @@ func checkNode(cfg Config, name string) *DeviceError {
 		f.Close()
 		return nil
 	}
-	e.Hint = hintUnknown
 	errors.As(err, &e.Errno)
-	switch e.Errno {
-	case syscall.ENOENT:
-		e.Hint = hintNoNode
-	case syscall.EACCES:
-		e.Hint = hintMode
-	case syscall.EPERM: // the device cgroup's answer
-		e.Hint = hintCgroup
-	}
+	e.Hint = hintFor(e.Errno)
 	return e
+}
+
+// hintFor is what to do about an errno of open(2).
+func hintFor(errno syscall.Errno) string {
+	switch errno {
+	case syscall.ENOENT:
+		return hintNoNode
+	case syscall.EACCES:
+		return hintMode
+	case syscall.EPERM: // the device cgroup's answer
+		return hintCgroup
+	}
+	return hintUnknown
 }
 
 // openFailure explains a device that libibverbs did not open: listed tells
