@@ -7,7 +7,7 @@ type eventKind uint8
 
 const (
 	eventLaneBuilt     eventKind = 1 + iota // in INIT, receives posted
-	eventLaneConnected                      // in RTS
+	eventLaneConnected                      // in RTS; at the dialler, and proved
 	eventLaneDrained                        // a lane failed, and its end here is drained
 	eventLaneStuck                          // it did not drain in time
 	eventLaneAnswer                         // what of the peer's list never arrived here
@@ -28,6 +28,7 @@ type event struct {
 	cause  verbs.WCStatus
 	vendor uint32
 	detail string
+	gone   bool // LaneDrained: the QP is destroyed already
 	list   *laneList
 }
 
@@ -41,7 +42,7 @@ type commandKind uint8
 const (
 	commandAttachGroup    commandKind = 1 + iota
 	commandBuildLane                  // to INIT, with receives; poll it
-	commandConnectLane                // to RTS: it may receive
+	commandConnectLane                // to RTS: it may receive; the dialler probes
 	commandReadyLane                  // it may send
 	commandDestroyLane                // both ends are settled
 	commandFailLane                   // the peer says that it failed

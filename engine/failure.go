@@ -30,33 +30,68 @@ func (g *group) fail(l *lane, cause verbs.WCStatus, vendor uint32, now int64) {
 	if l.cause == verbs.WCSuccess || l.cause == verbs.WCFlushErr && cause != verbs.WCFlushErr {
 		l.cause, l.vendorErr = cause, vendor
 	}
-	if l.state != laneAttached && l.state != laneUp {
+	if l.state != laneAttached && l.state != laneConnecting && l.state != laneUp {
 		return
 	}
 	if l.state == laneUp && !l.credit {
 		g.up--
 	}
-	l.state, l.drainBy = laneDraining, now+g.cfg.drainTimeout
+	l.state, l.drainBy = laneDraining, 0
 	g.poller.stats.Lanes.Add(-1)
 	add(&g.poller.stats.LaneErrors, 1)
 	g.unposted(l.sendWRs[:l.stagedSends])
 	l.stagedSends, l.stagedRecvs = 0, 0
+	if !l.connection.out { // else the QP is a helper's; connected goes on
+		g.flush(l, now)
+	}
+}
+
+// flush has every WR of a lane complete.
+func (g *group) flush(l *lane, now int64) {
+	l.drainBy = now + g.cfg.drainTimeout
 	if err := l.qp.Modify(&attrErr, verbs.AttrState); err != nil {
-		g.emit(event{kind: eventLaneStuck, lane: LaneRef{l.index, l.epoch}, detail: err.Error()})
+		g.abandon(l, err)
 	}
 	g.checkDrained(l)
+}
+
+// abandon drains a lane whose QP takes no commands, as when its device is gone:
+// no completion may ever come. Once the QP is destroyed the adapter reads and
+// writes for it no more, so its WRs are over, whatever became of them.
+func (g *group) abandon(l *lane, why error) {
+	if err := l.qp.Destroy(); err != nil {
+		g.emit(event{kind: eventLaneStuck, lane: LaneRef{l.index, l.epoch}, detail: why.Error() + "; " + err.Error()})
+		return
+	}
+	l.gone, l.sends, l.recvs = true, 0, 0
+	if l.detail == "" {
+		l.detail = why.Error()
+	}
+	for i := range g.local {
+		if s := &g.local[i]; s.lane == l && !s.done {
+			g.slotSent(uint32(i))
+		}
+	}
+	for i, s := range g.sending {
+		if s == nil || s.lane != l {
+			continue
+		}
+		for range s.inFlight {
+			g.chunkSent(uint32(i))
+		}
+	}
 }
 
 // checkDrained ends draining when every WR posted has completed. All WRs are
 // signalled, so counting them is exact, and needs no sentinel that a provider
 // may refuse to take in ERR.
 func (g *group) checkDrained(l *lane) {
-	if l.state != laneDraining || l.sends > 0 || l.recvs > 0 {
+	if l.state != laneDraining || l.sends > 0 || l.recvs > 0 || l.connection.out {
 		return
 	}
 	l.state, l.quietSince = laneDrained, 0
 	g.emit(event{kind: eventLaneDrained, lane: LaneRef{l.index, l.epoch}, cause: l.cause, vendor: l.vendorErr,
-		list: g.unsettled(l)})
+		detail: l.detail, gone: l.gone, list: g.unsettled(l)})
 	if l.credit {
 		g.creditsLost(l)
 	}

@@ -46,18 +46,22 @@ func (s *Session) takeGrant(i *sendItem, gr *SegmentGrant) error {
 	seg := &segment{granted: gr.Seg, index: gr.Seg.Index, generation: gr.Seg.Generation, item: i, offset: gr.Offset,
 		memory: i.item.Memory[gr.Offset : gr.Offset+int64(gr.Bytes)], verify: i.item.Verify,
 		local: make([]uint32, len(s.plan.rails)), remote: make([]remoteRange, len(s.plan.rails))}
+	told := false
 	for _, r := range g.rails {
 		d, err := s.device(s.railPort(r.index))
 		if err != nil {
 			return err
 		}
-		local := find(i.local, d, gr.Offset)
 		to := i.region(r.index, gr.Offset, int64(gr.Bytes))
-		if local == nil || to == nil {
-			return fmt.Errorf("a grant of bytes that have no region on rail %d", r.index)
+		told = told || to != nil
+		// Either end's device may be gone, and the item's memory not be known to it.
+		if local := find(i.local, d, gr.Offset); local != nil && to != nil {
+			seg.local[r.index] = local.mr.LKey()
+			seg.remote[r.index] = remoteRange{addr: to.Addr + uint64(gr.Offset-to.Offset), rkey: to.RKey, known: true}
 		}
-		seg.local[r.index] = local.mr.LKey()
-		seg.remote[r.index] = remoteRange{addr: to.Addr + uint64(gr.Offset-to.Offset), rkey: to.RKey}
+	}
+	if !told {
+		return errors.New("a grant of bytes that have no region on any rail of the group")
 	}
 	g.sent[gr.Seg.Index] = seg
 	i.outstanding++

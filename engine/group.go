@@ -67,6 +67,7 @@ type group struct {
 type groupConfig struct {
 	payloadBytes, strideBytes int
 	laneDeadline              int64 // a posted WR without completion takes the lane down
+	probeDeadline             int64 // the same for a probe
 	drainTimeout              int64
 }
 
@@ -78,8 +79,9 @@ type groupRail struct {
 	addr     uint64 // of the peer's receive slots
 	rkey     uint32
 	credit   *lane
-	inFlight int64 // bytes posted and not credited or acked
-	limit    int64 // rate x 5 ms, at least four slots
+	cq       verbs.CQ // of its device
+	inFlight int64    // bytes posted and not credited or acked
+	limit    int64    // rate x 5 ms, at least four slots
 }
 
 // localSlot is a send slot: free, being read, loaded, or sent and kept until
@@ -207,8 +209,11 @@ func (g *group) poll(now int64) int {
 // complete takes one completion: first what queue entry it frees, then its
 // status, then what it means.
 func (g *group) complete(wc *verbs.WC, now int64) {
-	kind, laneIndex, index := splitWRID(wc.WRID)
+	kind, epoch, laneIndex, index := splitWRID(wc.WRID)
 	l := g.lanes[laneIndex]
+	if l.gone || epoch != uint8(l.epoch) {
+		return // of a QP that is destroyed; its WRs were settled then
+	}
 	if kind == wrRecv {
 		l.recvs--
 	} else {
@@ -217,15 +222,15 @@ func (g *group) complete(wc *verbs.WC, now int64) {
 		if l.sends > 0 {
 			l.quietSince = now
 		}
-	}
-	ok := wc.Status == verbs.WCSuccess
-	if !ok {
-		g.fail(l, wc.Status, wc.VendorErr, now)
-	}
-	if kind != wrRecv {
 		g.sendOver(kind, index)
-	} else if ok {
+	}
+	switch {
+	case wc.Status != verbs.WCSuccess:
+		g.fail(l, wc.Status, wc.VendorErr, now)
+	case kind == wrRecv:
 		g.received(l, wc, now)
+	case kind == wrProbe:
+		g.proved(l)
 	}
 	g.checkDrained(l)
 }
@@ -245,6 +250,8 @@ func (g *group) received(l *lane, wc *verbs.WC, now int64) {
 		g.segmentReceived(l, index, generation, wc.ByteLen)
 	case kind == immCredit && l.credit:
 		g.credited(index, generation)
+	case wc.Imm == probeImmediate(l) && !l.probed && !g.session.cfg.Dialler:
+		l.probed = true
 	default:
 		g.violation("an immediate of the wrong kind on lane ", l)
 	}
@@ -268,6 +275,8 @@ func (g *group) finished(op *Op) {
 		g.slotStored(op)
 	case opSum:
 		g.table[op.index].summing = false
+	case opConnect:
+		g.connected(g.lanes[op.index], g.poller.now)
 	}
 }
 
@@ -305,7 +314,7 @@ func (g *group) overdue(now int64) int {
 		}
 		switch l.state {
 		case laneAttached, laneUp:
-			if l.quietSince != 0 && now-l.quietSince > g.cfg.laneDeadline {
+			if l.quietSince != 0 && now-l.quietSince > g.patience(l) {
 				g.fail(l, verbs.WCRespTimeoutErr, 0, now)
 				n++
 			}
@@ -338,10 +347,20 @@ func (g *group) deadline() int64 {
 		case l.state == laneDraining && l.drainBy != 0:
 			at = min(at, l.drainBy)
 		case l.quietSince != 0 && (l.state == laneUp || l.state == laneAttached):
-			at = min(at, l.quietSince+g.cfg.laneDeadline+1)
+			at = min(at, l.quietSince+g.patience(l)+1)
 		}
 	}
 	return at
+}
+
+// patience is how long a lane with WRs out may go without any completion: the
+// time since the last one counts, not the age of a WR, which a slow link makes
+// old.
+func (g *group) patience(l *lane) int64 {
+	if l.state == laneAttached {
+		return g.cfg.probeDeadline
+	}
+	return g.cfg.laneDeadline
 }
 
 // close fails every lane; the group is closed once all are drained and every

@@ -183,7 +183,7 @@ func TestSegmentIsNotStarved(t *testing.T) {
 		for now := range int64(20) {
 			step(now + 1)
 		}
-		seg := &segment{item: item, memory: n.source, local: []uint32{1}, remote: []remoteRange{{1 << 20, 2}}}
+		seg := &segment{item: item, memory: n.source, local: []uint32{1}, remote: []remoteRange{{1 << 20, 2, true}}}
 		n.Poller.command(command{kind: commandSendSegment, group: n.g, send: seg})
 		for now := range int64(40) {
 			step(now + 30)

@@ -16,6 +16,7 @@ const (
 	immSlot    immKind = 0 // a slot was written: index of the receiver's slot
 	immSegment immKind = 1 // a segment was written: index of its segment table
 	immCredit  immKind = 2 // the slot may be written again, in this generation
+	immProbe   immKind = 3 // proves a new lane: the low bits of its epoch, and its index
 )
 
 // immediate packs the low bits of a 64-bit generation.

@@ -39,9 +39,9 @@ func TestWRIDRoundTrip(t *testing.T) {
 		kind := wrKind(rapid.IntRange(1, 5).Draw(t, "kind"))
 		l := &lane{index: rapid.Uint16().Draw(t, "lane"), epoch: rapid.Uint32().Draw(t, "epoch")}
 		index := rapid.Uint32().Draw(t, "index")
-		k, lane, i := splitWRID(wrID(kind, l, index))
-		if k != kind || lane != l.index || i != index {
-			t.Fatalf("kind %d lane %d index %d came back as %d %d %d", kind, l.index, index, k, lane, i)
+		k, epoch, lane, i := splitWRID(wrID(kind, l, index))
+		if k != kind || epoch != uint8(l.epoch) || lane != l.index || i != index {
+			t.Fatalf("kind %d epoch %d lane %d index %d came back as %d %d %d %d", kind, uint8(l.epoch), l.index, index, k, epoch, lane, i)
 		}
 	})
 }

@@ -6,11 +6,12 @@ import "mover/verbs"
 type laneState uint8
 
 const (
-	laneAbsent   laneState = iota // not built, or taken down for good
-	laneAttached                  // polled, receives posted; the peer is not ready
-	laneUp                        // sends too
-	laneDraining                  // in ERR; WRs are flushing
-	laneDrained                   // every WR has completed
+	laneAbsent     laneState = iota // not built, or taken down for good
+	laneAttached                    // polled, receives posted; the peer is not ready, or a probe is out
+	laneConnecting                  // the same, while a helper moves its QP to RTS
+	laneUp                          // sends too
+	laneDraining                    // in ERR; WRs are flushing
+	laneDrained                     // every WR has completed
 )
 
 // chainWRs is how many WRs one doorbell carries at most.
@@ -46,7 +47,12 @@ type lane struct {
 	drainBy    int64
 	cause      verbs.WCStatus
 	vendorErr  uint32
+	detail     string    // what is known of the cause beyond its status
 	answer     *laneList // the peer's question, to be answered once drained
+
+	connection connection
+	probed     bool // the peer's probe has come: one a life
+	gone       bool // the QP is destroyed: its device took no commands any more
 }
 
 // wrKind is the kind of a WR, in its WRID.
@@ -57,16 +63,18 @@ const (
 	wrChunk
 	wrCredit
 	wrRecv
+	wrProbe
 )
 
-// wrID is kind(8) | lane epoch(8) | lane(16) | index(32). The epoch is there
-// for the log: a QP is destroyed only when all its WRs have completed.
+// wrID is kind(8) | lane epoch(8) | lane(16) | index(32). The epoch tells the
+// completions of a QP that had to be destroyed with its device; any other is
+// destroyed only when all its WRs have completed.
 func wrID(kind wrKind, l *lane, index uint32) uint64 {
 	return uint64(kind)<<56 | uint64(uint8(l.epoch))<<48 | uint64(l.index)<<32 | uint64(index)
 }
 
-func splitWRID(id uint64) (kind wrKind, laneIndex uint16, index uint32) {
-	return wrKind(id >> 56), uint16(id >> 32), uint32(id)
+func splitWRID(id uint64) (kind wrKind, epoch uint8, laneIndex uint16, index uint32) {
+	return wrKind(id >> 56), uint8(id >> 48), uint16(id >> 32), uint32(id)
 }
 
 // room is how many sends the queue takes: an entry is free only when its

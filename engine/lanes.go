@@ -31,37 +31,72 @@ type sessionLane struct {
 	epoch uint32
 	qp    verbs.QP
 	psn   uint32
+	// here is the port's address in this life; peerGID what was last known of
+	// the other end's.
+	here    endpoint
+	peerGID verbs.GID
 
-	opened bool // QP built, this life is not over
-	ready  bool // may send
-	// connecting: the peer's end is known (dialler).
-	connecting bool
+	laneLife
+	wasTried bool  // the first life came to something, or to nothing
+	openBy   int64 // the peer's end is awaited until
+	reopenAt int64 // 0: not waiting to be built again
+	backoff  int64
+	readyAt  int64
+}
+
+// laneLife is what one life of a lane has come to.
+type laneLife struct {
+	opened     bool // a QP is built, or the peer's refused; this life is not over
+	told       bool // the peer knows of it
+	refused    bool // by this side: it has no QP, and can't have carried anything
+	connecting bool // the peer's end is known (dialler)
+	connected  bool // in RTS here
+	ready      bool // may send
+	lived      bool // was ready
 	// The life is over when this end is drained, the peer has answered what
 	// became of its writes, and its own question was answered.
 	drained, resolved, answered bool
-	openBy                      int64 // the peer's end is awaited until
-	reopenAt                    int64 // 0: not waiting to be built again
-	backoff                     int64
-	readyAt                     int64
 }
 
 func (l *sessionLane) ref() LaneRef { return LaneRef{Lane: l.index, Epoch: l.epoch} }
 
 // laneDrained reports a lane of ours to the peer.
 func (s *Session) laneDrained(e *event) {
+	l := s.lanes[e.lane.Lane]
+	if e.gone {
+		l.qp = nil
+	}
 	if s.phase >= phaseClosing {
 		return
 	}
-	l := s.lanes[e.lane.Lane]
 	s.unready(l)
 	s.flushLanes() // the peer hears of the lane before it hears of its end
 	l.drained, l.openBy = true, 0
-	s.cfg.Log("lane down", "lane", l.index, "rail", l.rail, "credit", l.credit, "cause", e.cause.String(),
+	s.cfg.Log("lane down", "lane", l.index, "rail", l.rail, "credit", l.credit, "cause", e.cause.String(), "detail", e.detail,
 		"vendor_err", e.vendor, "unsettled_slots", len(e.list.slots), "unsettled_segments", len(e.list.segments))
-	down := &LaneDown{Lane: e.lane, Cause: e.cause.String(), Slots: e.list.slots, Segments: e.list.segments}
-	s.send(down)
+	if e.cause != verbs.WCFlushErr {
+		s.troubles[l.rail] = s.failure(l, e.cause, e.detail)
+	}
+	if l.told {
+		s.send(&LaneDown{Lane: e.lane, Cause: clip(s.causeText(e)), Slots: e.list.slots, Segments: e.list.segments})
+	} else { // of a life that the peer has not heard of there is nothing to ask
+		l.resolved, l.answered = true, true
+	}
 	s.laneOver(l)
-	s.checkUp()
+	s.tried(l)
+}
+
+func (s *Session) causeText(e *event) string {
+	if e.detail == "" {
+		return e.cause.String()
+	}
+	return e.cause.String() + ": " + e.detail
+}
+
+// failLane takes a lane down for what only the session knows.
+func (s *Session) failLane(l *sessionLane, why string) {
+	s.trouble(l, why)
+	s.command(l.group.poller, command{kind: commandFailLane, group: l.group.group, lane: l.ref()})
 }
 
 func (s *Session) unready(l *sessionLane) {
@@ -94,6 +129,18 @@ func (s *Session) handleLaneDown(m *LaneDown) error {
 	}
 	s.unready(l)
 	l.openBy = 0
+	if m.Cause != verbs.WCFlushErr.String() {
+		s.trouble(l, "the peer: "+clip(m.Cause))
+	}
+	if l.refused {
+		if len(m.Slots)+len(m.Segments) > 0 {
+			return errors.New("LaneDown of a lane that was refused, with writes on it")
+		}
+		l.answered = true
+		s.send(&LaneDownAnswer{Lane: m.Lane})
+		s.laneOver(l)
+		return nil
+	}
 	s.command(l.group.poller, command{kind: commandAnswerLane, group: l.group.group, lane: m.Lane,
 		list: &laneList{slots: m.Slots, segments: m.Segments}})
 	return nil
@@ -119,6 +166,13 @@ func (s *Session) handleLaneDownAnswer(m *LaneDownAnswer) error {
 		return errors.New("LaneDownAnswer unasked, twice, or too long")
 	}
 	l.resolved = true
+	if l.refused {
+		if len(m.Slots)+len(m.Segments) > 0 {
+			return errors.New("LaneDownAnswer of a lane that was refused, with writes on it")
+		}
+		s.laneOver(l)
+		return nil
+	}
 	s.renameSegments(l.group, m.Segments)
 	s.command(l.group.poller, command{kind: commandResolveLane, group: l.group.group, lane: m.Lane,
 		list: &laneList{slots: m.Slots, segments: m.Segments}})
@@ -132,16 +186,24 @@ func (s *Session) laneOver(l *sessionLane) {
 	if !l.drained || !l.resolved || !l.answered {
 		return
 	}
-	s.command(l.group.poller, command{kind: commandDestroyLane, group: l.group.group, lane: l.ref()})
-	if l.backoff = min(max(2*l.backoff, s.cfg.RebuildMin), s.cfg.RebuildMax); s.now-l.readyAt > 4*s.cfg.RebuildMax {
-		l.backoff = s.cfg.RebuildMin
+	if l.qp != nil {
+		s.command(l.group.poller, command{kind: commandDestroyLane, group: l.group.group, lane: l.ref()})
 	}
-	l.qp, l.opened, l.connecting = nil, false, false
+	if l.lived && s.now-l.readyAt > 4*s.cfg.RebuildMax {
+		l.backoff = 0
+	}
+	l.qp, l.laneLife = nil, laneLife{}
 	l.epoch++
 	l.reopenAt = 0 // while it was open, the deadline of settleBy
 	if s.cfg.Dialler {
-		l.reopenAt = s.now + l.backoff
+		s.backOff(l)
 	}
+}
+
+// backOff puts off the next life of a lane.
+func (s *Session) backOff(l *sessionLane) {
+	l.backoff = min(max(2*l.backoff, s.cfg.RebuildMin), s.cfg.RebuildMax)
+	l.reopenAt = s.now + l.backoff
 }
 
 // tickLanes builds lanes again, and ends a session that has had none, or
@@ -151,19 +213,16 @@ func (s *Session) tickLanes() int64 {
 	for _, l := range s.lanes {
 		switch {
 		case l.openBy != 0 && s.now > l.openBy:
-			s.end(reason.New(reason.PeerUnreachable, "the peer did not open lane %d within %d ms", l.index, s.cfg.SetupTimeout/1e6))
-			return s.now
+			l.openBy = s.now + s.cfg.SetupTimeout
+			s.failLane(l, fmt.Sprintf("the peer did not open it within %d ms", s.cfg.SetupTimeout/1e6))
+			next = min(next, l.openBy+1)
 		case l.openBy != 0:
 			next = min(next, l.openBy+1)
 		case l.drained && l.opened:
 			next = min(next, s.settleBy(l))
 		case l.reopenAt != 0 && s.now >= l.reopenAt:
-			if s.mayReopen(l) {
-				s.openLanes([]*sessionLane{l})
-				next = min(next, l.openBy+1)
-			} else {
-				next = min(next, l.reopenAt)
-			}
+			s.openLane(l)
+			next = min(next, max(l.reopenAt, l.openBy+1))
 		case l.reopenAt != 0:
 			next = min(next, l.reopenAt)
 		}
@@ -172,19 +231,6 @@ func (s *Session) tickLanes() int64 {
 		}
 	}
 	return min(next, s.tickGroups())
-}
-
-// mayReopen puts off building a lane whose port is down: a QP built now would
-// carry work into a dead end.
-func (s *Session) mayReopen(l *sessionLane) bool {
-	port := s.railPort(l.rail)
-	attr, err := port.Context.QueryPort(port.Offer.Port)
-	if err == nil && attr.State == verbs.PortActive {
-		return true
-	}
-	l.backoff = min(max(2*l.backoff, s.cfg.RebuildMin), s.cfg.RebuildMax)
-	l.reopenAt = s.now + l.backoff
-	return false
 }
 
 // settleBy bounds how long the two sides may take to agree on what a failed
@@ -199,12 +245,14 @@ func (s *Session) settleBy(l *sessionLane) int64 {
 	return l.reopenAt
 }
 
+// tickGroups ends a session in which no data can flow, or in which a group's
+// data can't be credited, for too long. A group whose rails are all down only
+// waits: the others go on.
 func (s *Session) tickGroups() int64 {
 	if s.phase != phaseUp {
 		return math.MaxInt64
 	}
-	dark := slices.ContainsFunc(s.groups, func(g *sessionGroup) bool { return g.upCredit == 0 }) ||
-		!slices.ContainsFunc(s.groups, func(g *sessionGroup) bool { return g.upLanes > 0 })
+	dark := !s.usable() || slices.ContainsFunc(s.groups, func(g *sessionGroup) bool { return g.upLanes > 0 && g.upCredit == 0 })
 	if !dark {
 		s.noLaneSince = 0
 		return math.MaxInt64
@@ -215,38 +263,6 @@ func (s *Session) tickGroups() int64 {
 	if limit := s.noLaneSince + s.cfg.StallAfter/2; s.now < limit {
 		return limit
 	}
-	s.end(reason.New(reason.TransportError, "no lane to the peer could be rebuilt for %d ms", s.cfg.StallAfter/2/1e6))
+	s.end(reason.New(reason.TransportError, "no lane to the peer could be rebuilt for %d ms%s", s.cfg.StallAfter/2/1e6, s.troubleText()))
 	return s.now
-}
-
-// portEvent takes a port's lanes down at once: completions might not come.
-func (s *Session) portEvent(ctx verbs.Context, e verbs.AsyncEvent) {
-	if s.plan == nil || s.phase >= phaseClosing {
-		return
-	}
-	for _, l := range s.lanes {
-		port := s.railPort(l.rail)
-		if port.Context != ctx || !l.opened || l.drained {
-			continue
-		}
-		hit := false
-		switch e.Type {
-		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
-			hit = l.qp.QPN() == e.QPN
-		case verbs.EventPortErr:
-			hit = e.Port == port.Offer.Port
-		case verbs.EventDeviceFatal:
-			hit = true
-		case verbs.EventCQErr:
-			hit = slices.ContainsFunc(l.group.cqs, func(c deviceCQ) bool { return c.cq == e.CQ })
-		}
-		if hit {
-			s.command(l.group.poller, command{kind: commandFailLane, group: l.group.group, lane: l.ref()})
-		}
-	}
-	if e.Type == verbs.EventQPAccessErr {
-		// Somebody used a key that was not granted: never a fault of a healthy
-		// peer, and a guess at another key must not follow.
-		s.violation("an access error on a queue pair")
-	}
 }

@@ -13,12 +13,13 @@ import (
 type opKind uint8
 
 const (
-	opLoad   opKind = 1 + iota // read a chunk into a slot, checksum it, write the trailer
-	opStore                    // check a received slot's records and write them to their sinks
-	opSum                      // checksum a received segment
-	opSource                   // checksum a segment at its source
-	opVerify                   // ask a source whether it changed; submitted by a session
-	opResum                    // checksum a source segment once more; submitted by a session
+	opLoad    opKind = 1 + iota // read a chunk into a slot, checksum it, write the trailer
+	opStore                     // check a received slot's records and write them to their sinks
+	opSum                       // checksum a received segment
+	opSource                    // checksum a segment at its source
+	opVerify                    // ask a source whether it changed; submitted by a session
+	opResum                     // checksum a source segment once more; submitted by a session
+	opConnect                   // move a lane's QP to RTS; for SessionConfig.Aside
 )
 
 // Op is a piece of work for a worker. Ops are embedded in what they work on
@@ -39,6 +40,7 @@ type Op struct {
 	verify  bool
 	crc     uint32 // opVerify: of the whole item
 	refused bool   // opStore: the peer broke the protocol
+	connect *connection
 }
 
 // Scratch is a worker's private memory, reused for every op.
@@ -97,8 +99,8 @@ func (q *WorkQueue) push(op *Op) bool {
 }
 
 // Execute does the work and returns the op to its owner. Any goroutine may
-// call it, with a Scratch of its own; file work blocks as long as the file
-// system does.
+// call it, with a Scratch of its own, which the ops of SessionConfig.Aside do
+// without; file work blocks as long as the file system does.
 func (op *Op) Execute(s *Scratch) {
 	session := op.session
 	switch op.kind {
@@ -120,6 +122,9 @@ func (op *Op) Execute(s *Scratch) {
 		// entry, and the op in it, again.
 		op.group.poller.giveBack(op)
 		session.deliver(r)
+	case opConnect:
+		op.connect.run()
+		op.group.poller.giveBack(op)
 	case opVerify:
 		session.deliver(result{kind: resultVerified, item: op.item, err: asReason(op.item.item.Source.Verify(op.crc), reason.IOError)})
 	case opResum:

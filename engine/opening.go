@@ -8,40 +8,46 @@ import (
 	"mover/verbs"
 )
 
-// openLanes builds this side's ends, receives posted; once they are, they are
-// offered: the dialler's part.
-func (s *Session) openLanes(lanes []*sessionLane) {
-	for _, l := range lanes {
-		if err := s.buildLane(l); err != nil {
-			s.end(asReason(fmt.Errorf("lane %d: %w", l.index, err), reason.TransportError))
-			return
-		}
+// openGrace is how long the opening waits for the other lanes once data can
+// flow: a probe into a rail that is silently cut takes seconds to fail.
+const openGrace = 500e6
+
+// openLane builds this side's end, receives posted; once it is, it is offered:
+// the dialler's part. What can't be built now is tried again later.
+func (s *Session) openLane(l *sessionLane) {
+	port := s.railPort(l.rail)
+	here, err := port.endpoint(l.peerGID)
+	if err != nil && !l.peerGID.IsZero() {
+		// The peer's port may have moved to another family, or have several.
+		here, err = port.endpoint(verbs.GID{})
+	}
+	if err == nil {
+		err = s.buildLane(l, here)
+	}
+	if err != nil {
+		s.trouble(l, err.Error())
+		s.backOff(l)
+		s.tried(l)
 	}
 }
 
 // buildLane creates a lane's QP. Its poller, who owns the CQ and so the QP,
 // moves it to INIT and posts the receives, so that nothing the peer sends
 // later can find none; see laneBuilt.
-func (s *Session) buildLane(l *sessionLane) error {
+func (s *Session) buildLane(l *sessionLane, here endpoint) error {
 	port := s.railPort(l.rail)
 	d, err := s.device(port)
 	if err != nil {
 		return err
 	}
-	var cq verbs.CQ
-	for _, c := range l.group.cqs {
-		if c.device == d {
-			cq = c.cq
-		}
-	}
+	cq := l.group.cqOn(d)
 	send, recv := s.queueSizes(l)
 	qp, err := s.pds[d].pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
 		Cap: verbs.QPCap{MaxSendWR: send, MaxRecvWR: recv, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
-		return err
+		return fmt.Errorf("%s here: %w", portName(&port.Offer), err)
 	}
-	l.qp, l.opened = qp, true
-	l.ready, l.drained, l.resolved, l.answered = false, false, false, false
+	l.here, l.qp, l.laneLife = here, qp, laneLife{opened: true}
 	l.reopenAt, l.openBy = 0, s.now+s.cfg.SetupTimeout
 	l.psn = s.cfg.Random() & psnMask
 	access := verbs.AccessRemoteWrite | verbs.AccessLocalWrite
@@ -58,15 +64,15 @@ func (s *Session) laneBuilt(e *event) {
 	if s.phase >= phaseClosing {
 		return
 	}
-	if s.cfg.Dialler { // the acceptor's ends are told when they are connected
-		s.built = append(s.built, s.laneEndOf(s.lanes[e.lane.Lane]))
+	if l := s.lanes[e.lane.Lane]; s.cfg.Dialler { // the acceptor's ends are told when they are connected
+		l.told = true
+		s.built = append(s.built, laneEndOf(l))
 	}
 }
 
-func (s *Session) laneEndOf(l *sessionLane) LaneEnd {
-	o := &s.railPort(l.rail).Offer
-	return LaneEnd{Lane: l.index, Epoch: l.epoch, QPN: l.qp.QPN(), PSN: l.psn, GID: o.GID, LID: o.LID, MTU: o.MTU,
-		ConnData: l.qp.ConnData()}
+func laneEndOf(l *sessionLane) LaneEnd {
+	return LaneEnd{Lane: l.index, Epoch: l.epoch, QPN: l.qp.QPN(), PSN: l.psn, GID: l.here.gid.GID, LID: l.here.lid,
+		MTU: l.here.mtu, ConnData: l.qp.ConnData()}
 }
 
 // flushLanes sends what the pollers have done to lanes since the last call.
@@ -95,53 +101,34 @@ func (s *Session) flushLanes() {
 // and is built again after a while.
 func (s *Session) connectLane(l *sessionLane, peer *LaneEnd) {
 	port := s.railPort(l.rail)
-	sgid, err := sourceGID(port)
+	l.peerGID = peer.GID
+	gidIndex, err := l.here.holds(port)
+	var av verbs.AHAttr
+	if err == nil {
+		av, err = l.here.addressVector(port.Offer.Port, gidIndex, peer, s.remoteOffer(l.rail).GRHRequired)
+	}
 	if err != nil {
-		s.cfg.Log("lane not connected", "lane", l.index, "rail", l.rail, "error", err)
-		s.command(l.group.poller, command{kind: commandFailLane, group: l.group.group, lane: l.ref()})
+		s.failLane(l, err.Error())
 		return
 	}
-	rtr := &verbs.QPAttr{
-		State: verbs.StateRTR, PathMTU: min(peer.MTU, port.Offer.MTU), DestQPN: peer.QPN, RQPSN: peer.PSN,
-		MaxDestRdAtomic: rcRdAtomics, MinRNRTimer: rcMinRNR,
-		AV: verbs.AHAttr{Port: port.Offer.Port, DLID: peer.LID,
-			IsGlobal: port.Offer.LinkLayer != verbs.LinkInfiniBand,
-			DGID:     peer.GID, SGIDIndex: sgid, HopLimit: rcHopLimit},
-		RemoteConnData: peer.ConnData,
-	}
+	rtr := &verbs.QPAttr{State: verbs.StateRTR, PathMTU: min(peer.MTU, l.here.mtu), DestQPN: peer.QPN, RQPSN: peer.PSN,
+		MaxDestRdAtomic: rcRdAtomics, MinRNRTimer: rcMinRNR, AV: av, RemoteConnData: peer.ConnData}
 	rts := &verbs.QPAttr{State: verbs.StateRTS, SQPSN: l.psn, Timeout: rcTimeout, RetryCnt: rcRetries,
 		RNRRetry: rcRNRRetry, MaxRdAtomic: rcRdAtomics}
 	s.command(l.group.poller, command{kind: commandConnectLane, group: l.group.group, lane: l.ref(),
 		attr: [2]*verbs.QPAttr{rtr, rts}})
 }
 
-// sourceGID finds the port's GID in its table anew for every QP: indexes move
-// after a port flap (verbs man pages; GID_CHANGE).
-func sourceGID(port *LocalPort) (int, error) {
-	o := &port.Offer
-	if o.LinkLayer == verbs.LinkInfiniBand {
-		return port.SGIDIndex, nil
-	}
-	table, err := port.Context.QueryGIDTable(o.Port)
-	if err != nil {
-		return 0, err
-	}
-	for i := range table {
-		if table[i].GID == o.GID && table[i].Type == o.GIDType {
-			return table[i].Index, nil
-		}
-	}
-	return 0, fmt.Errorf("port %d of %s has lost its GID %v", o.Port, o.Device, o.GID.Addr())
-}
-
-// laneConnected tells that a lane is in RTS here.
+// laneConnected tells that a lane is in RTS here and, at the dialler, that its
+// probe has arrived there.
 func (s *Session) laneConnected(e *event) {
 	l := s.lanes[e.lane.Lane]
 	if s.phase >= phaseClosing || l.epoch != e.lane.Epoch {
 		return
 	}
+	l.connected = true
 	if !s.cfg.Dialler {
-		s.built = append(s.built, s.laneEndOf(l))
+		s.built = append(s.built, laneEndOf(l))
 		return
 	}
 	l.openBy = 0
@@ -151,7 +138,9 @@ func (s *Session) laneConnected(e *event) {
 }
 
 func (s *Session) makeReady(l *sessionLane) {
-	l.ready, l.readyAt = true, s.now
+	l.ready, l.lived, l.readyAt = true, true, s.now
+	l.wasTried = true
+	s.troubles[l.rail] = ""
 	if l.credit {
 		l.group.upCredit++
 	} else {
@@ -188,16 +177,37 @@ func (s *Session) handleLaneOpen(m *LaneOpen) error {
 		if err != nil {
 			return err
 		}
-		if l.opened || peer.Epoch != l.epoch {
+		// The dialler may have had lives that it never told of.
+		if l.opened || peer.Epoch < l.epoch {
 			return fmt.Errorf("LaneOpen of lane %d epoch %d, which is at %d", l.index, peer.Epoch, l.epoch)
 		}
-		if err := s.buildLane(l); err != nil {
-			s.end(asReason(fmt.Errorf("lane %d: %w", l.index, err), reason.TransportError))
-			return nil
+		l.epoch = peer.Epoch
+		here, err := s.railPort(l.rail).endpoint(peer.GID)
+		if err == nil {
+			if err := here.checkPeer(peer); err != nil {
+				return err
+			}
+			err = s.buildLane(l, here)
 		}
+		if err != nil {
+			s.refuseLane(l, err)
+			continue
+		}
+		l.told = true
 		s.connectLane(l, peer)
 	}
 	return nil
+}
+
+// refuseLane ends a life of a lane that the dialler has begun and this side
+// can't join: as if it had failed and drained at once. The dialler tries again.
+func (s *Session) refuseLane(l *sessionLane, why error) {
+	l.qp, l.laneLife = nil, laneLife{opened: true, told: true, refused: true, drained: true}
+	l.reopenAt, l.openBy = 0, 0
+	s.trouble(l, why.Error())
+	s.flushLanes()
+	s.send(&LaneDown{Lane: l.ref(), Cause: clip(why.Error())})
+	s.tried(l)
 }
 
 func (s *Session) handleLaneOpened(m *LaneOpened) error {
@@ -210,8 +220,11 @@ func (s *Session) handleLaneOpened(m *LaneOpened) error {
 		if err != nil {
 			return err
 		}
-		if !l.opened || l.connecting || l.answered || peer.Epoch != l.epoch {
+		if !l.told || l.connecting || l.answered || peer.Epoch != l.epoch {
 			return fmt.Errorf("LaneOpened of lane %d, which is not awaited", l.index)
+		}
+		if err := l.here.checkPeer(peer); err != nil {
+			return err
 		}
 		l.connecting = true
 		s.connectLane(l, peer) // in vain when it has failed meanwhile
@@ -228,7 +241,7 @@ func (s *Session) handleLaneReady(m *LaneReady) error {
 			return fmt.Errorf("LaneReady of lane %d", ref.Lane)
 		}
 		l := s.lanes[ref.Lane]
-		if !l.opened || l.ready || ref.Epoch != l.epoch || l.openBy == 0 && !l.drained {
+		if !l.opened || l.ready || ref.Epoch != l.epoch || !l.connected || l.openBy == 0 && !l.drained {
 			return fmt.Errorf("LaneReady of lane %d epoch %d", ref.Lane, ref.Epoch)
 		}
 		if l.drained {
@@ -241,15 +254,31 @@ func (s *Session) handleLaneReady(m *LaneReady) error {
 	return nil
 }
 
-// checkUp ends the opening once every lane was opened; lanes that failed since
-// are the business of failure handling.
+// tried notes that a lane's first life has come to something, or to nothing.
+func (s *Session) tried(l *sessionLane) {
+	l.wasTried = true
+	s.checkUp()
+}
+
+// checkUp ends the opening once data can flow and every lane of a rail that
+// was up has been tried, or openGrace has passed; what failed, or was down, is
+// the business of failure handling.
 func (s *Session) checkUp() {
 	if s.phase != phaseOpening {
 		return
 	}
-	for _, l := range s.lanes {
-		if !l.opened && l.epoch == 0 || l.openBy != 0 {
-			return
+	if !s.usable() { // or not any more
+		s.usableSince = 0
+		return
+	}
+	if s.usableSince == 0 {
+		s.usableSince = s.now
+	}
+	if s.now-s.usableSince < openGrace {
+		for _, l := range s.lanes {
+			if !l.wasTried && !s.plan.rails[l.rail].down {
+				return
+			}
 		}
 	}
 	s.phase = phaseUp
@@ -257,4 +286,30 @@ func (s *Session) checkUp() {
 	if s.cfg.Up != nil {
 		s.cfg.Up()
 	}
+}
+
+// usable reports whether data can flow: a group has a lane for it, and one for
+// the credits.
+func (s *Session) usable() bool {
+	for _, g := range s.groups {
+		if g.upLanes > 0 && g.upCredit > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// tickOpening gives up on an opening.
+func (s *Session) tickOpening() int64 {
+	switch s.checkUp(); {
+	case s.phase != phaseOpening:
+		return s.now
+	case s.usableSince != 0:
+		return s.usableSince + openGrace
+	}
+	if s.now-s.startedAt <= s.cfg.SetupTimeout {
+		return s.startedAt + s.cfg.SetupTimeout + 1
+	}
+	s.end(reason.New(reason.PeerUnreachable, "the session was not set up within %d ms%s", s.cfg.SetupTimeout/1e6, s.troubleText()))
+	return s.now
 }

@@ -31,6 +31,7 @@ type Poller struct {
 	own    []*Op    // checksums to compute here
 	groups []*group // in order of attachment
 	wcs    [pollWCs]verbs.WC
+	now    int64 // of the step under way
 	stats  PollerStats
 }
 
@@ -81,6 +82,7 @@ func (p *Poller) Stats() *PollerStats { return &p.stats }
 // posts, credits), then what is overdue. Credits go last so that they cover
 // what this round's completions freed.
 func (p *Poller) Step(now int64) int {
+	p.now = now
 	n := p.obey(now)
 	for _, g := range p.groups {
 		n += g.poll(now)
@@ -99,16 +101,19 @@ func (p *Poller) Step(now int64) int {
 }
 
 // Arm asks every CQ to announce its next completion. After it, the thread
-// calls Step until idle once more before it waits.
+// calls Step until idle once more before it waits. With an error there is work
+// to be done instead: a CQ that can't be armed is that of a device that is
+// gone, and its lanes have failed.
 func (p *Poller) Arm() error {
+	var lost error
 	for _, g := range p.groups {
 		for _, cq := range g.cqs {
-			if err := cq.ReqNotify(false); err != nil {
-				return err
+			if err := cq.ReqNotify(false); err != nil && g.lose(cq, err, p.now) {
+				lost = err
 			}
 		}
 	}
-	return nil
+	return lost
 }
 
 // Channels are the completion channels to wait on while parked.

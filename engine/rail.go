@@ -20,6 +20,9 @@ func (s *Session) Rails() []*Rail {
 	return nil
 }
 
+// remoteOffer is the peer's port of a rail, as it was offered.
+func (s *Session) remoteOffer(rail uint16) *PortOffer { return &s.Rails()[rail].Remote }
+
 // showRails makes the rails of the plan visible.
 func (s *Session) showRails(peer *Open) {
 	rails := make([]*Rail, len(s.plan.rails))
@@ -32,4 +35,20 @@ func (s *Session) showRails(peer *Open) {
 		}
 	}
 	s.rails.Store(&rails)
+	s.troubles = make([]string, len(rails))
+}
+
+// logRails tells once how each rail is going to be used. The ack timeout is
+// the nominal time until a message without an answer fails its lane; hardware
+// may take four times as long.
+func (s *Session) logRails() {
+	ackTimeout := (int64(4096) << rcTimeout) * (rcRetries + 1)
+	for i, r := range s.Rails() {
+		log, args := s.cfg.Info, []any{"rail", i, "local", endName(&r.Local), "lid", r.Local.LID, "remote", endName(&r.Remote),
+			"remote_lid", r.Remote.LID, "mtu", min(r.Local.MTU, r.Remote.MTU).Bytes(), "ack_timeout_ms", ackTimeout / 1e6}
+		for _, f := range matchFindings(&r.Local, &r.Remote, min(r.Local.MTU, r.Remote.MTU)) {
+			log, args = s.cfg.Log, append(args, "found", f.Found, "fix", f.Fix)
+		}
+		log("rail", args...)
+	}
 }

@@ -13,30 +13,59 @@ type registration struct {
 	mr     verbs.MR
 }
 
-// register registers memory on every device, split where a device can't take
-// it whole, at segment boundaries, so that no chunk crosses two MRs.
+// register registers memory on every device. A device that refuses is left out
+// when no lane of it is up, as when it is gone, and others take the memory: the
+// item then goes over their rails alone.
 func (s *Session) register(memory []byte, access verbs.Access) ([]registration, error) {
 	var regs []registration
+	var refused error
 	for d := range s.pds {
-		most := len(memory)
-		if limit := s.pds[d].attr.MaxMRSize; uint64(most) > limit {
-			most = int(limit) / s.plan.segmentBytes * s.plan.segmentBytes
-			if most == 0 {
-				s.deregister(regs)
-				return nil, fmt.Errorf("device %s registers at most %d bytes, a segment has %d",
-					s.pds[d].ctx.Device().Name, limit, s.plan.segmentBytes)
-			}
+		more, err := s.registerOn(d, memory, access)
+		if err != nil && s.deviceUp(d) {
+			s.deregister(regs)
+			return nil, err
 		}
-		for at := 0; at < len(memory); at += most {
-			mr, err := s.pds[d].pd.RegMR(memory[at:min(at+most, len(memory))], access)
-			if err != nil {
-				s.deregister(regs)
-				return nil, err
-			}
-			regs = append(regs, registration{device: d, offset: int64(at), mr: mr})
+		if err != nil {
+			refused = err
 		}
+		regs = append(regs, more...)
+	}
+	if len(regs) == 0 {
+		return nil, refused // an item without bytes has nothing to register
 	}
 	return regs, nil
+}
+
+// registerOn splits what the device can't take whole, at segment boundaries, so
+// that no chunk crosses two MRs.
+func (s *Session) registerOn(d int, memory []byte, access verbs.Access) (regs []registration, err error) {
+	most := len(memory)
+	if limit := s.pds[d].attr.MaxMRSize; uint64(most) > limit {
+		most = int(limit) / s.plan.segmentBytes * s.plan.segmentBytes
+		if most == 0 {
+			return nil, fmt.Errorf("device %s registers at most %d bytes, a segment has %d",
+				s.pds[d].ctx.Device().Name, limit, s.plan.segmentBytes)
+		}
+	}
+	for at := 0; at < len(memory); at += most {
+		mr, err := s.pds[d].pd.RegMR(memory[at:min(at+most, len(memory))], s.pds[d].access(access))
+		if err != nil {
+			s.deregister(regs)
+			return nil, err
+		}
+		regs = append(regs, registration{device: d, offset: int64(at), mr: mr})
+	}
+	return regs, nil
+}
+
+// deviceUp reports whether a lane on the device is up.
+func (s *Session) deviceUp(d int) bool {
+	for _, l := range s.lanes {
+		if l.ready && s.railPort(l.rail).Context == s.pds[d].ctx {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Session) deregister(regs []registration) {

@@ -33,9 +33,12 @@ type segment struct {
 	next *SegmentGrant
 }
 
+// remoteRange is where a segment goes on a rail; known is false where one end's
+// device did not take the item's memory.
 type remoteRange struct {
-	addr uint64
-	rkey uint32
+	addr  uint64
+	rkey  uint32
+	known bool
 }
 
 // segmentEntry is an entry of the receiver's segment table.
@@ -97,18 +100,20 @@ func (g *group) postSegment(now int64) bool {
 		g.segmentOver(s)
 		return true
 	}
-	l := g.lane(s.wrs, int64(len(s.memory)), false)
+	l := g.lane(s.wrs, int64(len(s.memory)), s)
 	if l == nil {
 		return false
 	}
 	g.queued.pop()
 	s.lane, s.acked = l, false
-	s.inFlight = s.wrs
 	l.window += s.wrs
 	l.rail.inFlight += int64(len(s.memory))
 	to, lkey := s.remote[l.rail.index], s.local[l.rail.index]
 	from := addressOf(s.memory)
-	for at := 0; at < len(s.memory); at += g.cfg.payloadBytes {
+	// When the lane fails in between, the rest is not staged: what is counted in
+	// flight is what was.
+	for at := 0; at < len(s.memory) && l.state == laneUp; at += g.cfg.payloadBytes {
+		s.inFlight++
 		n := min(g.cfg.payloadBytes, len(s.memory)-at)
 		wr, sge := l.stage()
 		wr.WRID, wr.Op = wrID(wrChunk, l, index), verbs.OpWrite
@@ -169,7 +174,7 @@ func (g *group) segmentOver(s *segment) {
 // be faster than this round. Another session's unfinished push can keep the
 // command out of sight for longer than that.
 func (g *group) tooEarly(wc *verbs.WC) bool {
-	if kind, _, _ := splitWRID(wc.WRID); kind != wrRecv || wc.Status != verbs.WCSuccess || g.poller.commands.Len() == 0 {
+	if kind, _, _, _ := splitWRID(wc.WRID); kind != wrRecv || wc.Status != verbs.WCSuccess || g.poller.commands.Len() == 0 {
 		return false
 	}
 	kind, generation, index := splitImmediate(wc.Imm)

@@ -89,9 +89,9 @@ func (g *group) giveLoadedBack() int {
 }
 
 // lane finds a data lane with room for a message of WRs work requests and the
-// given bytes, taking turns: a lane or rail that is slow stays full and so is
-// given less.
-func (g *group) lane(wrs int, bytes int64, forSlot bool) *lane {
+// given bytes, a slot's or a segment's, taking turns: a lane or rail that is
+// slow stays full and so is given less.
+func (g *group) lane(wrs int, bytes int64, seg *segment) *lane {
 	for range g.data {
 		l := g.data[g.next]
 		if g.next++; g.next == len(g.data) {
@@ -100,8 +100,11 @@ func (g *group) lane(wrs int, bytes int64, forSlot bool) *lane {
 		if l.state != laneUp || l.window+wrs > l.depth || l.room() < wrs {
 			continue
 		}
-		if forSlot && g.kept != nil && (l == g.kept || l.rail == g.kept.rail && g.kept.window == 0) {
+		if seg == nil && g.kept != nil && (l == g.kept || l.rail == g.kept.rail && g.kept.window == 0) {
 			continue // with an empty window it is the rail that has no room
+		}
+		if seg != nil && !seg.remote[l.rail.index].known {
+			continue
 		}
 		if r := l.rail; r.inFlight > 0 && r.inFlight+bytes > r.limit {
 			continue
@@ -118,8 +121,9 @@ func (g *group) keep() {
 		return
 	}
 	g.kept = nil
+	seg := g.sending[g.queued.peek()]
 	for _, l := range g.data {
-		if l.state == laneUp && (g.kept == nil || l.window < g.kept.window) {
+		if l.state == laneUp && seg.remote[l.rail.index].known && (g.kept == nil || l.window < g.kept.window) {
 			g.kept = l
 		}
 	}
@@ -132,7 +136,7 @@ func (g *group) postSlot(now int64) bool {
 		g.giveChunkBack(g.loaded.pop())
 		return true
 	}
-	l := g.lane(1, int64(s.bytes), true)
+	l := g.lane(1, int64(s.bytes), nil)
 	if l == nil {
 		return false
 	}
@@ -201,7 +205,7 @@ func (g *group) doorbell(l *lane, now int64) {
 // unposted settles WRs that the queue did not take as if they had been flushed.
 func (g *group) unposted(wrs []verbs.SendWR) {
 	for i := range wrs {
-		kind, _, index := splitWRID(wrs[i].WRID)
+		kind, _, _, index := splitWRID(wrs[i].WRID)
 		g.sendOver(kind, index)
 	}
 }
@@ -215,6 +219,7 @@ func (g *group) sendOver(kind wrKind, index uint32) {
 	case wrChunk:
 		g.chunkSent(index)
 	case wrCredit: // repeated when the lane is drained
+	case wrProbe: // see proved
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"mover/reason"
 	"mover/ring"
-	"mover/verbs"
 )
 
 type sessionPhase uint8
@@ -66,6 +65,8 @@ type Session struct {
 	now                            int64
 	pingSeq                        uint64
 	noLaneSince                    int64
+	usableSince                    int64    // while opening
+	troubles                       []string // by rail: why it is not up
 	why                            *reason.Error
 	saidBye                        bool
 	sendErr                        *reason.Error // the connection took a message no more
@@ -213,14 +214,15 @@ func (s *Session) tick() int64 {
 		return s.now
 	case s.now-s.lastHeard > c.DeadAfter:
 		s.end(reason.New(reason.PeerUnreachable, "the peer has not answered for %d ms", c.DeadAfter/1e6))
-	case s.phase == phaseOpening && s.now-s.startedAt > c.SetupTimeout:
-		s.end(reason.New(reason.PeerUnreachable, "the session was not set up within %d ms", c.SetupTimeout/1e6))
 	case s.now-s.lastPing >= c.PingEvery:
 		s.pingSeq++
 		s.lastPing = s.now
 		s.send(&Ping{Seq: s.pingSeq})
 	}
 	next := min(s.lastPing+c.PingEvery, s.lastHeard+c.DeadAfter+1)
+	if s.phase == phaseOpening {
+		next = min(next, s.tickOpening())
+	}
 	if s.sendErr != nil {
 		next = min(next, s.sendErrAt+sendErrGrace)
 	}
@@ -232,11 +234,6 @@ func (s *Session) tick() int64 {
 		next = min(next, s.now+1e6)
 	}
 	return next
-}
-
-// PortEvent tells of an asynchronous event of a device that the session uses.
-func (s *Session) PortEvent(ctx verbs.Context, e verbs.AsyncEvent) {
-	s.deliver(result{kind: resultPortEvent, ctx: ctx, event: e})
 }
 
 // clip bounds text for the wire and from it.

@@ -7,9 +7,13 @@ import (
 
 // LocalPort is a port of this node that may become one end of a rail.
 type LocalPort struct {
-	Offer     PortOffer
-	Context   verbs.Context
-	SGIDIndex int
+	Offer   PortOffer
+	Context verbs.Context
+	Wish    verbs.GIDWish // which of its GIDs to use; Like is the session's
+	// RelaxedOrdering: memory that is registered on the device may be written
+	// out of order, which a receive completion does not mind: it still covers
+	// everything before it (verbs.AccessRelaxedOrdering).
+	RelaxedOrdering bool
 	// Channels are the completion channels of Context, by poller; nil where
 	// the poller never parks.
 	Channels map[uint16]verbs.CompChannel
@@ -30,9 +34,15 @@ type SessionConfig struct {
 
 	Control  Control
 	Receiver Receiver
-	Waker    Waker         // wakes the session's goroutine
-	Random   func() uint32 // for PSNs
-	Log      func(text string, args ...any)
+	Waker    Waker                          // wakes the session's goroutine
+	Random   func() uint32                  // for PSNs
+	Log      func(text string, args ...any) // warnings
+	Info     func(text string, args ...any)
+	// Aside runs Execute of an op that may block in the kernel for a second: a
+	// QP's transition to RTR, which resolves the peer's address. It returns at
+	// once, so it needs a goroutine for it. nil where a QP may only be touched
+	// by the owner of its CQ, as on software verbs: then the poller does it.
+	Aside func(*Op)
 	// Up is called once, when every lane has been opened; Ended once, when the
 	// session holds nothing any more.
 	Up    func()
@@ -42,7 +52,7 @@ type SessionConfig struct {
 	DeadAfter    int64 // without a message from the peer
 	SetupTimeout int64
 	DrainTimeout int64
-	LaneDeadline int64
+	LaneDeadline int64 // a lane with WRs out and without any completion
 	StallAfter   int64
 	RebuildMin   int64 // back-off before a failed lane is built again
 	RebuildMax   int64

@@ -14,6 +14,16 @@ type devicePD struct {
 	ctx  verbs.Context
 	pd   verbs.PD
 	attr verbs.DeviceAttr
+	// relaxed is LocalPort.RelaxedOrdering.
+	relaxed bool
+}
+
+// access is what memory is registered for on the device.
+func (d *devicePD) access(a verbs.Access) verbs.Access {
+	if d.relaxed {
+		a |= verbs.AccessRelaxedOrdering
+	}
+	return a
 }
 
 // sessionGroup is a lane group as its session sees it: what it built, and has
@@ -35,11 +45,6 @@ type sessionGroup struct {
 
 	sent     [segmentTable]*segment // out, by entry of the peer's table
 	freeSegs []SlotRef              // entries of the segment table, with their next generation
-}
-
-type deviceCQ struct {
-	device int // index in pds
-	cq     verbs.CQ
 }
 
 // inFlightBytes is a rail's limit of bytes in flight.
@@ -82,6 +87,7 @@ func (s *Session) handleOpen(peer *Open) error {
 	}
 	s.plan = p
 	s.showRails(peer)
+	s.logRails()
 	if err := s.build(); err != nil {
 		s.end(asReason(err, reason.TransportError))
 		return nil
@@ -109,7 +115,8 @@ func (s *Session) build() error {
 		}
 	}
 	for i, pl := range p.lanes {
-		s.lanes = append(s.lanes, &sessionLane{index: uint16(i), planLane: pl, group: s.groups[pl.group]})
+		s.lanes = append(s.lanes, &sessionLane{index: uint16(i), planLane: pl, group: s.groups[pl.group],
+			peerGID: s.remoteOffer(pl.rail).GID})
 	}
 	return nil
 }
@@ -129,7 +136,7 @@ func (s *Session) device(port *LocalPort) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.pds = append(s.pds, devicePD{ctx: port.Context, pd: pd, attr: attr})
+	s.pds = append(s.pds, devicePD{ctx: port.Context, pd: pd, attr: attr, relaxed: port.RelaxedOrdering})
 	return len(s.pds) - 1, nil
 }
 
@@ -149,6 +156,11 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 	stride := s.plan.payloadBytes + MaxTrailerBytes
 	share := s.cfg.ShareBytes / sharers / (2 << 20) * (2 << 20)
 	slots := min(int(share)/stride, maxGroupSlots)
+	for d := range s.pds {
+		if most := s.pds[d].attr.MaxQPWR; most > 0 { // a credit lane's send queue holds two WRs a slot
+			slots = min(slots, (most-1)/2)
+		}
+	}
 	if slots < minSlots {
 		return reason.New(reason.PeerRefused, "a share of %d bytes holds %d slots of %d, a lane group needs %d: raise memory.session_share or lower session.slot_payload",
 			share, slots, stride, minSlots)
@@ -157,7 +169,7 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 	s.groups = append(s.groups, g) // from here on its end is the session's end
 	push, pull := ring.NewSPSC[*chunk](ceilPowerOfTwo(slots))
 	g.push = push
-	ops := 2*slots + 2*segmentTable + maxAux
+	ops := 2*slots + 2*segmentTable + maxAux + len(s.plan.lanes)
 	if !poller.work.reserve(ops) {
 		return reason.New(reason.PeerRefused, "the queue of %d ops for workers is taken by other sessions", poller.work.ops.Cap())
 	}
@@ -165,7 +177,9 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 	g.group = &group{
 		id: id, session: s, poller: poller, pull: pull,
 		cfg: groupConfig{payloadBytes: s.plan.payloadBytes, strideBytes: stride,
-			laneDeadline: s.cfg.LaneDeadline, drainTimeout: s.cfg.DrainTimeout},
+			laneDeadline: s.cfg.LaneDeadline, drainTimeout: s.cfg.DrainTimeout,
+			// So that a lane fails here before the peer gives up on it.
+			probeDeadline: min(s.cfg.LaneDeadline, s.cfg.SetupTimeout/2)},
 		local: make([]localSlot, slots), recv: make([]recvSlot, slots),
 		freeLocal: make([]uint32, 0, slots), loaded: newFIFO(slots),
 		queued: newFIFO(segmentTable), owed: newFIFO(slots),
@@ -206,7 +220,8 @@ func (s *Session) registerShare(g *sessionGroup, memory []byte, access verbs.Acc
 		if !s.groupHasRail(g.id, uint16(r)) {
 			continue
 		}
-		d, err := s.device(s.railPort(uint16(r)))
+		port := s.railPort(uint16(r))
+		d, err := s.device(port)
 		if err != nil {
 			return err
 		}
@@ -215,7 +230,7 @@ func (s *Session) registerShare(g *sessionGroup, memory []byte, access verbs.Acc
 				return reason.New(reason.PeerRefused, "device %s registers at most %d bytes: lower memory.session_share",
 					s.pds[d].ctx.Device().Name, s.pds[d].attr.MaxMRSize)
 			}
-			mr, err := s.pds[d].pd.RegMR(memory, access)
+			mr, err := s.pds[d].pd.RegMR(memory, s.pds[d].access(access))
 			if err != nil {
 				return err
 			}
@@ -223,7 +238,6 @@ func (s *Session) registerShare(g *sessionGroup, memory []byte, access verbs.Acc
 			keys[d] = mr
 		}
 		if access == 0 {
-			port := s.railPort(uint16(r))
 			limit := inFlightBytes(port.Offer.RateBits)
 			g.rails = append(g.rails, &groupRail{index: uint16(r), shown: s.Rails()[r], lkey: keys[d].LKey(),
 				limit: max(limit, 4*int64(g.cfg.strideBytes))})
@@ -241,57 +255,6 @@ func (s *Session) groupHasRail(group, rail uint16) bool {
 		}
 	}
 	return false
-}
-
-// queueSizes are the send and receive queues of a lane. A data lane has at
-// most depth writes outstanding and as many at the peer; a credit lane carries
-// a credit for every slot, and once more while a completion lags behind.
-func (s *Session) queueSizes(l *sessionLane) (send, recv int) {
-	if l.credit {
-		return 2*l.group.slots + 1, 2*len(l.group.remote) + 1
-	}
-	return s.plan.depth + 2, s.plan.depth + 1
-}
-
-// buildCQs makes a CQ per device, with room for every WR of its lanes: an error
-// flushes them all at once.
-func (s *Session) buildCQs(g *sessionGroup) error {
-	entries := make([]int, len(s.pds))
-	for _, l := range s.lanes {
-		if l.group != g {
-			continue
-		}
-		d, err := s.device(s.railPort(l.rail))
-		if err != nil {
-			return err
-		}
-		send, recv := s.queueSizes(l)
-		// A lane's next life may begin while completions of the last are still
-		// queued: twice.
-		entries[d] += 2 * (send + recv)
-	}
-	for d, n := range entries {
-		if n == 0 {
-			continue
-		}
-		if n > s.pds[d].attr.MaxCQE {
-			return reason.New(reason.PeerRefused, "a completion queue of %d entries, device %s has at most %d: lower session.lanes_per_rail or session.lane_depth",
-				n, s.pds[d].ctx.Device().Name, s.pds[d].attr.MaxCQE)
-		}
-		var channel verbs.CompChannel
-		for i := range s.cfg.Ports {
-			if s.cfg.Ports[i].Context == s.pds[d].ctx {
-				channel = s.cfg.Ports[i].Channels[uint16(g.poller.index)]
-			}
-		}
-		cq, err := s.pds[d].ctx.CreateCQ(verbs.CQInitAttr{Entries: n, Channel: channel})
-		if err != nil {
-			return err
-		}
-		g.cqs = append(g.cqs, deviceCQ{device: d, cq: cq})
-		g.group.cqs = append(g.group.cqs, cq)
-	}
-	return nil
 }
 
 func (s *Session) handleGroupOpen(m *GroupOpen) error {
@@ -324,9 +287,20 @@ func (s *Session) handleGroupOpen(m *GroupOpen) error {
 		g.remote[i] = remoteSlot{generation: s.cfg.firstGeneration, local: -1}
 		g.freeRemote = append(g.freeRemote, uint32(len(g.remote)-1-i))
 	}
-	if err := s.buildCQs(g); err != nil {
+	err := s.checkQueues(g)
+	if err == nil {
+		err = s.buildCQs(g)
+	}
+	if err != nil {
 		s.end(asReason(fmt.Errorf("lane group %d: %w", g.id, err), reason.TransportError))
 		return nil
+	}
+	for _, r := range g.rails {
+		d, err := s.device(s.railPort(r.index))
+		if err != nil {
+			return err
+		}
+		r.cq = g.cqOn(d)
 	}
 	for _, l := range s.lanes {
 		if l.group != g {
@@ -354,9 +328,21 @@ func (s *Session) handleGroupOpen(m *GroupOpen) error {
 		}
 	}
 	if s.cfg.Dialler {
-		s.openLanes(s.lanes)
+		s.openAll()
 	}
 	return nil
+}
+
+// openAll begins the first life of every lane; those of rails that are down
+// are tried when they may be up.
+func (s *Session) openAll() {
+	for _, l := range s.lanes {
+		if s.plan.rails[l.rail].down {
+			s.backOff(l)
+		} else {
+			s.openLane(l)
+		}
+	}
 }
 
 func ceilPowerOfTwo(n int) int {

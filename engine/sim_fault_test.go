@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"mover/reason"
-	"mover/verbs"
 	"mover/verbs/sim"
 )
 
@@ -75,11 +73,7 @@ func (w *world) device() (s *simSide, name string, at int) {
 	return s, s.ctxs[at].Device().Name, at
 }
 
-// qps are the QPs of a device that may fail: one that fails before it is even
-// in INIT ends the session, like any verb that should not fail.
-func (w *world) qps(s *simSide, name string) []sim.QPInfo {
-	return slices.DeleteFunc(w.f.QPs(s.host, name), func(q sim.QPInfo) bool { return q.State == verbs.StateReset })
-}
+func (w *world) qps(s *simSide, name string) []sim.QPInfo { return w.f.QPs(s.host, name) }
 
 func (w *world) anyQP() (uint32, bool) {
 	s, name, _ := w.device()

@@ -64,7 +64,7 @@ func TestSimHealthy(t *testing.T) {
 	seeds(t, 25, func(t *testing.T, seed uint64, replay string) {
 		w := newWorld(t, seed, nil)
 		w.drawItems(1+w.rng.IntN(8), 1<<20, nil)
-		if w.runUntil("items", 100*s1, w.allDone) && w.runUntil("both up", s1, w.isUp) {
+		if w.runUntil("items", 100*s1, w.allDone) && w.runUntil("both up", 20*s1, w.isUp) {
 			w.runFor(100 * ms)
 			w.checkQuiet()
 			for _, i := range w.items {
@@ -108,7 +108,7 @@ func TestSimItemFaults(t *testing.T) {
 	seeds(t, 40, func(t *testing.T, seed uint64, replay string) {
 		w := newWorld(t, seed, nil)
 		w.drawItems(2+w.rng.IntN(8), 1<<20, w.drawItemFaults)
-		if w.runUntil("items", 100*s1, w.allDone) && w.runUntil("both up", s1, w.isUp) {
+		if w.runUntil("items", 100*s1, w.allDone) && w.runUntil("both up", 20*s1, w.isUp) {
 			w.runFor(100 * ms)
 			w.checkQuiet()
 			for _, i := range w.items {
@@ -205,7 +205,7 @@ func TestSimSourceMemoryChanges(t *testing.T) {
 		w.tolerate[sim.SourceChanged] = true // it is what the test does
 		i := w.addItem(w.sides[0], Direct, 1+w.rng.Int64N(1<<20), true, itemFaults{modifyAt: 1 + w.rng.Int64N(3*ms)}, 0)
 		other := w.addItem(w.sides[0], Direct, w.drawSize(1<<20), true, itemFaults{}, 0)
-		if w.runUntil("items", 100*s1, w.allDone) && w.runUntil("both up", s1, w.isUp) {
+		if w.runUntil("items", 100*s1, w.allDone) && w.runUntil("both up", 20*s1, w.isUp) {
 			w.runFor(100 * ms)
 			w.checkQuiet()
 			// Changed before it was read, the bytes are what they are. Changed

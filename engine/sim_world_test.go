@@ -45,6 +45,8 @@ type world struct {
 // worldConfig is what a world is made of; drawn from the seed.
 type worldConfig struct {
 	rails           int
+	down            []sim.PortID // at the start
+	aside           bool         // QPs are connected beside the poller
 	pollers         [2]int
 	lanes           uint16
 	depth           uint16
@@ -75,7 +77,7 @@ type simSide struct {
 	w       *world
 	index   int
 	host    string
-	ctxs    []verbs.Context
+	ctxs    []*gidContext
 	chans   [][]verbs.CompChannel // by poller
 	pollers []*simPoller
 	session *Session
@@ -88,6 +90,24 @@ type simSide struct {
 	woken     bool // the session's goroutine
 	sessionAt int64
 	leases    int
+}
+
+// gidContext is a device whose GIDs can be taken away and given back, as those
+// of a network interface's addresses.
+type gidContext struct {
+	verbs.Context
+	hide func(verbs.GID) bool
+}
+
+func (c *gidContext) QueryGIDTable(port uint8) ([]verbs.GIDEntry, error) {
+	table, err := c.Context.QueryGIDTable(port)
+	var seen []verbs.GIDEntry
+	for _, e := range table {
+		if c.hide == nil || !c.hide(e.GID) {
+			seen = append(seen, e)
+		}
+	}
+	return seen, err
 }
 
 // simPoller is a poller's thread: it steps while there is work, then arms,
@@ -220,6 +240,7 @@ func drawWorld(rng *rand.Rand) worldConfig {
 	}
 	c.segment = c.payload * uint32(pick(1, 2, 3, 8, 32))
 	c.rateBits = uint64(pick(1e8, 1e9, 1e10, 100e9))
+	c.aside = rng.IntN(2) == 0
 	c.rebuildMin = int64(pick(10, 10, 300)) * ms
 	c.rebuildMax = int64(pick(500, 500, 5000, 12000)) * ms // also longer than settling may take
 	if rng.IntN(2) == 0 {
@@ -244,6 +265,9 @@ func newWorld(tb testing.TB, seed uint64, edit func(*worldConfig)) *world {
 		w.cfg.fabric.Hosts = append(w.cfg.fabric.Hosts, h)
 	}
 	w.f = sim.New(seed, w.cfg.fabric)
+	for _, id := range w.cfg.down {
+		w.f.PortDown(id)
+	}
 	for i, host := range []string{"a", "b"} {
 		w.sides[i] = w.newSide(i, host)
 	}
@@ -277,12 +301,8 @@ func (w *world) newSide(index int, host string) *simSide {
 		if err != nil {
 			w.tb.Fatal(err)
 		}
-		s.ctxs = append(s.ctxs, ctx)
-		table, err := ctx.QueryGIDTable(1)
-		if err != nil {
-			w.tb.Fatal(err)
-		}
-		gid := table[len(table)-1] // the IPv4-mapped one
+		own := &gidContext{Context: ctx}
+		s.ctxs = append(s.ctxs, own)
 		channels := map[uint16]verbs.CompChannel{}
 		for _, p := range pollers {
 			ch, err := ctx.CreateCompChannel()
@@ -292,9 +312,21 @@ func (w *world) newSide(index int, host string) *simSide {
 			s.chans[p] = append(s.chans[p], ch)
 			channels[p] = ch
 		}
-		offer := PortOffer{Provider: "sim", Device: d.Name, Port: 1, LinkLayer: verbs.LinkEthernet, GID: gid.GID, GIDType: gid.Type,
-			MTU: verbs.MTU4096, RateBits: w.cfg.rateBits, Pollers: pollers}
-		ports = append(ports, LocalPort{Offer: offer, Context: ctx, SGIDIndex: gid.Index, Channels: channels})
+		offer := PortOffer{Provider: "sim", Device: d.Name, Port: 1, MTU: verbs.MTU4096, RateBits: w.cfg.rateBits, Pollers: pollers}
+		attr, err := ctx.QueryPort(1)
+		if err != nil {
+			w.tb.Fatal(err)
+		}
+		table, err := ctx.QueryGIDTable(1)
+		if err != nil {
+			w.tb.Fatal(err)
+		}
+		gid, err := verbs.ChooseGID(table, verbs.GIDWish{})
+		offer.GID, offer.GIDType, offer.LinkLayer = gid.GID, gid.Type, attr.LinkLayer
+		if offer.Down = err != nil || attr.State != verbs.PortActive; offer.Down {
+			offer.GID, offer.GIDType = verbs.GID{}, verbs.GIDUnknown
+		}
+		ports = append(ports, LocalPort{Offer: offer, Context: own, Channels: channels})
 		open.Ports = append(open.Ports, offer)
 	}
 	var engines []*Poller
@@ -303,6 +335,16 @@ func (w *world) newSide(index int, host string) *simSide {
 		p.Poller = NewPoller(PollerConfig{Index: i, Work: NewWorkQueue(4096, noPool{}), Waker: p, SumsItself: w.rng.IntN(2) == 0, LoadAhead: w.rng.IntN(5)})
 		s.pollers = append(s.pollers, p)
 		engines = append(engines, p.Poller)
+	}
+	var aside func(*Op)
+	if w.cfg.aside {
+		aside = func(op *Op) {
+			delay := w.rng.Int64N(2 * ms)
+			if w.rng.IntN(20) == 0 {
+				delay = w.rng.Int64N(1200 * ms) // a neighbour that does not answer
+			}
+			w.after(delay, "aside", func() { op.Execute(nil) })
+		}
 	}
 	s.session = NewSession(SessionConfig{
 		Dialler: index == 0, Open: open, Ports: ports, Pollers: engines, ShareBytes: 4 << 20,
@@ -319,7 +361,7 @@ func (w *world) newSide(index int, host string) *simSide {
 				s.leases--
 			}, nil
 		},
-		Control: s, Receiver: s, Waker: s, Random: w.rng.Uint32, Log: s.logf,
+		Control: s, Receiver: s, Waker: s, Random: w.rng.Uint32, Log: s.logf, Info: s.logf, Aside: aside,
 		Up: func() { s.up = true },
 		Ended: func(why *reason.Error) {
 			if s.ended {
@@ -327,7 +369,7 @@ func (w *world) newSide(index int, host string) *simSide {
 			}
 			s.ended, s.why = true, why
 		},
-		PingEvery: 500 * ms, DeadAfter: 3 * s1, SetupTimeout: 5 * s1, DrainTimeout: 2 * s1, LaneDeadline: 6 * s1,
+		PingEvery: 500 * ms, DeadAfter: 3 * s1, SetupTimeout: 30 * s1, DrainTimeout: 2 * s1, LaneDeadline: 6 * s1,
 		StallAfter: 30 * s1, RebuildMin: w.cfg.rebuildMin, RebuildMax: w.cfg.rebuildMax, firstGeneration: w.cfg.firstGeneration,
 	})
 	return s

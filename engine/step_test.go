@@ -29,7 +29,7 @@ func newSteady(tb testing.TB) *steady {
 	for range 2 * slots {
 		n.chunks = append(n.chunks, &chunk{item: item, bytes: payload})
 	}
-	n.seg = &segment{item: item, memory: n.source, local: []uint32{1}, remote: []remoteRange{{1 << 20, 2}}}
+	n.seg = &segment{item: item, memory: n.source, local: []uint32{1}, remote: []remoteRange{{1 << 20, 2, true}}}
 	n.Poller.command(command{kind: commandSendSegment, group: n.g, send: n.seg})
 	return n
 }

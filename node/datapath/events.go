@@ -35,7 +35,8 @@ func (r *eventReaders) read(p *Path, d *openDevice) {
 		case errors.Is(err, verbs.ErrTimeout):
 		case err != nil:
 			if !r.stopping.Load() && !errors.Is(err, verbs.ErrClosed) {
-				p.log.Error("asynchronous events can't be read any more", "device", d.info.Name, "error", err)
+				p.log.Error("asynchronous events can't be read any more; its rails are given up", "device", d.info.Name, "error", err)
+				p.links.each(func(l *Link) { l.session.PortEvent(d.ctx, verbs.AsyncEvent{Type: verbs.EventDeviceFatal}) })
 			}
 			return
 		default:

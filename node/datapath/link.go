@@ -15,11 +15,24 @@ import (
 // The timers of a session that no setting changes.
 const (
 	pingEvery  = time.Second
-	deadAfter  = 10 * time.Second
-	laneLimit  = 10 * time.Second // a posted WR without completion
 	rebuildMin = 100 * time.Millisecond
-	rebuildMax = 5 * time.Second
+	rebuildMax = 2 * time.Second
 )
+
+// deadAfter is how long a silent peer counts as alive. Where attempts stall
+// earlier the session ends by then too, so that the next one is dialled over
+// another rail than that which the control connection was lost with; but not
+// before a few pings could be lost.
+func deadAfter(stallAfter time.Duration) time.Duration {
+	return min(max(stallAfter, 3*pingEvery), 10*time.Second)
+}
+
+// laneLimit is how long a lane with work posted may be without any completion.
+// A lane that moves at all completes something much sooner, on any link worth
+// the name: RC gives up after half a second to two by itself.
+func laneLimit(stallAfter time.Duration) time.Duration {
+	return min(max(stallAfter, 2*time.Second), 10*time.Second)
+}
 
 // handleBatch is how many messages are handled between two runs of the
 // session's own work.
@@ -66,10 +79,14 @@ func (p *Path) Link(conn *peer.Conn, receiver engine.Receiver) (*Link, error) {
 		Log: func(text string, args ...any) {
 			p.log.Warn(text, append([]any{"peer", conn.Peer().Name, "session", conn.Session()}, args...)...)
 		},
+		Info: func(text string, args ...any) {
+			p.log.Info(text, append([]any{"peer", conn.Peer().Name, "session", conn.Session()}, args...)...)
+		},
+		Aside:     p.aside(),
 		Up:        func() { close(l.up) },
 		Ended:     func(why *reason.Error) { l.why = why },
-		PingEvery: int64(pingEvery), DeadAfter: int64(deadAfter), SetupTimeout: int64(setupTimeout),
-		DrainTimeout: int64(c.Session.DrainTimeout), LaneDeadline: int64(laneLimit), StallAfter: int64(c.Jobs.StallAfter),
+		PingEvery: int64(pingEvery), DeadAfter: int64(deadAfter(c.Jobs.StallAfter)), SetupTimeout: int64(setupTimeout),
+		DrainTimeout: int64(c.Session.DrainTimeout), LaneDeadline: int64(laneLimit(c.Jobs.StallAfter)), StallAfter: int64(c.Jobs.StallAfter),
 		RebuildMin: int64(rebuildMin), RebuildMax: int64(rebuildMax),
 	}
 	for _, port := range ports {
@@ -81,6 +98,16 @@ func (p *Path) Link(conn *peer.Conn, receiver engine.Receiver) (*Link, error) {
 	}
 	go l.run()
 	return l, nil
+}
+
+// aside runs what may block in the kernel on a goroutine of its own: as many as
+// lanes connect at a time. A QP of software verbs is driven by its CQ's Poll,
+// so it can't leave the poller, and never blocks.
+func (p *Path) aside() func(*engine.Op) {
+	if p.selection.Provider.Name() == "soft" {
+		return nil
+	}
+	return func(op *engine.Op) { go op.Execute(nil) }
 }
 
 // random32 is for packet sequence numbers, which must not be guessed.

@@ -45,6 +45,7 @@ type openDevice struct {
 	ctx      verbs.Context
 	node     int // NUMA node
 	channels map[uint16]verbs.CompChannel
+	relaxed  bool // memory is registered with relaxed ordering
 }
 
 // Open opens devices and maps memory. Errors say what is missing on this host
@@ -95,7 +96,15 @@ func (p *Path) openDevice(info verbs.DeviceInfo) error {
 	if _, ok := p.topology.Node(node); !ok {
 		node = p.topology.Nodes[0].ID // unknown: as near as any
 	}
-	p.devices = append(p.devices, &openDevice{info: info, ctx: ctx, node: node, channels: map[uint16]verbs.CompChannel{}})
+	d := &openDevice{info: info, ctx: ctx, node: node, channels: map[uint16]verbs.CompChannel{}}
+	p.devices = append(p.devices, d)
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return err
+	}
+	var why string
+	d.relaxed, why = device.RelaxedOrdering(p.cfg.Devices.RelaxedOrdering, info, attr)
+	p.log.Info("device opened", "device", info.Name, "node", node, "relaxed_ordering", d.relaxed, "why", why)
 	return nil
 }
 

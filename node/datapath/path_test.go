@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -154,7 +155,7 @@ func TestWhyAndFix(t *testing.T) {
 func TestSpinRefused(t *testing.T) {
 	cfg := config.Default()
 	cfg.Pollers.Idle, cfg.Pollers.PerNode = "spin", 16
-	p, err := Open(cfg, nil)
+	p, err := Open(cfg, slog.New(slog.DiscardHandler))
 	if err == nil {
 		_ = p.Close(t.Context())
 		t.Skip("this host has CPUs for 16 spinning pollers")

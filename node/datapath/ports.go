@@ -2,9 +2,9 @@ package datapath
 
 import (
 	"errors"
-	"fmt"
 
 	"mover/engine"
+	"mover/node/device"
 	"mover/reason"
 	"mover/verbs"
 )
@@ -24,13 +24,15 @@ type PortInfo struct {
 	Err      error          // why it can't be used
 }
 
-// Devices are the devices in use, queried now.
+// Devices are the devices and ports in use, queried now.
 func (p *Path) Devices() []DeviceInfo {
 	var out []DeviceInfo
 	for _, d := range p.devices {
 		info := DeviceInfo{Info: d.info}
-		for n := 1; n <= d.info.Ports; n++ {
-			info.Ports = append(info.Ports, p.queryPort(d, uint8(n)))
+		for n := uint8(1); int(n) <= d.info.Ports; n++ {
+			if p.selection.UsesPort(d.info.Name, n) {
+				info.Ports = append(info.Ports, p.queryPort(d, n))
+			}
 		}
 		out = append(out, info)
 	}
@@ -38,26 +40,43 @@ func (p *Path) Devices() []DeviceInfo {
 }
 
 func (p *Path) queryPort(d *openDevice, number uint8) PortInfo {
-	info := PortInfo{Number: number}
-	if info.Attr, info.Err = d.ctx.QueryPort(number); info.Err != nil {
-		return info
+	q, offer := p.look(d, number)
+	info := PortInfo{Number: number, Attr: q.Attr, GID: q.GID, RateBits: offer.RateBits}
+	if q.Problem != nil {
+		info.Err = q.Problem
 	}
-	info.RateBits = info.Attr.ActiveRate
-	if info.RateBits == 0 || d.info.Software {
-		info.RateBits = uint64(p.cfg.Session.RailRate)
-	}
-	if info.Attr.State != verbs.PortActive {
-		info.Err = fmt.Errorf("the port is %s", info.Attr.State)
-		return info
-	}
-	info.GID, info.Err = chooseGID(d.ctx, number)
 	return info
 }
 
-// ports are what a session offers to a peer: the active ones.
+// look asks a port what it is now, and makes an offer of it.
+func (p *Path) look(d *openDevice, number uint8) (device.Port, engine.PortOffer) {
+	var netdevs []string
+	if number == 1 && d.info.Netdev != "" {
+		netdevs = []string{d.info.Netdev}
+	}
+	q := device.QueryPort(d.ctx, number, p.selection.Wish(d.info.Name, number), netdevs)
+	offer := q.Offer(d.info, uint64(p.cfg.Session.RailRate))
+	// What a port that is down has of these says little; its lanes ask again
+	// when they are built.
+	if offer.Down && !offer.MTU.Valid() {
+		offer.MTU = verbs.MTU1024
+		if q.Attr.MaxMTU.Valid() {
+			offer.MTU = q.Attr.MaxMTU
+		}
+	}
+	if offer.Down {
+		offer.RateBits = max(offer.RateBits, uint64(p.cfg.Session.RailRate))
+	}
+	return q, offer
+}
+
+// ports are what a session offers to a peer: also the ports that are down, for
+// they may come up while it lasts. A port that does not even answer a query is
+// left out.
 func (p *Path) ports() ([]engine.LocalPort, error) {
 	var ports []engine.LocalPort
 	var unusable []error
+	up := 0
 	for _, d := range p.devices {
 		var pollers []uint16
 		for i, place := range p.placement.Pollers {
@@ -65,31 +84,29 @@ func (p *Path) ports() ([]engine.LocalPort, error) {
 				pollers = append(pollers, uint16(i))
 			}
 		}
-		for n := 1; n <= d.info.Ports; n++ {
-			q := p.queryPort(d, uint8(n))
-			if q.Err != nil {
-				unusable = append(unusable, fmt.Errorf("device %s port %d: %w", d.info.Name, n, q.Err))
+		for n := uint8(1); int(n) <= d.info.Ports; n++ {
+			if !p.selection.UsesPort(d.info.Name, n) {
 				continue
 			}
-			ports = append(ports, engine.LocalPort{
-				Context: d.ctx, SGIDIndex: q.GID.Index, Channels: d.channels,
-				Offer: engine.PortOffer{Provider: d.info.Provider, Device: d.info.Name, Port: q.Number,
-					LinkLayer: q.Attr.LinkLayer, GID: q.GID.GID, GIDType: q.GID.Type, LID: q.Attr.LID,
-					MTU: q.Attr.ActiveMTU, RateBits: q.RateBits, Pollers: pollers},
-			})
+			q, offer := p.look(d, n)
+			if q.Problem != nil {
+				unusable = append(unusable, q.Problem)
+			} else {
+				up++
+			}
+			if q.Attr == (verbs.PortAttr{}) {
+				continue
+			}
+			offer.Pollers = pollers
+			ports = append(ports, engine.LocalPort{Context: d.ctx, Wish: p.selection.Wish(d.info.Name, n), Channels: d.channels,
+				Offer: offer, RelaxedOrdering: d.relaxed})
 		}
 	}
-	if len(ports) == 0 {
+	if up == 0 {
 		return nil, reason.New(reason.TransportError, "no port of this node can be used (%v); see `mover devices`", errors.Join(unusable...))
 	}
-	return ports, nil
-}
-
-// chooseGID takes the best entry of a port's table.
-func chooseGID(ctx verbs.Context, port uint8) (verbs.GIDEntry, error) {
-	table, err := ctx.QueryGIDTable(port)
-	if err != nil {
-		return verbs.GIDEntry{}, err
+	for _, why := range unusable {
+		p.log.Warn("a port carries nothing for now", "why", why)
 	}
-	return verbs.ChooseGID(table, verbs.GIDWish{})
+	return ports, nil
 }

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"slices"
+
+	"mover/verbs"
+)
+
+// PortEvent tells of an asynchronous event of a device that the session uses.
+// Any goroutine may call it.
+func (s *Session) PortEvent(ctx verbs.Context, e verbs.AsyncEvent) {
+	s.deliver(result{kind: resultPortEvent, ctx: ctx, event: e})
+}
+
+// portEvent takes the lanes down that an event is about, at once, since
+// completions might not come; and builds those that waited for it.
+// EventClientRereg and EventSMChange are of subscriptions, which there are none
+// of here; SQ_DRAINED, COMM_EST and the like say nothing that is not known.
+func (s *Session) portEvent(ctx verbs.Context, e verbs.AsyncEvent) {
+	if s.plan == nil || s.phase >= phaseClosing {
+		return
+	}
+	for _, l := range s.lanes {
+		port := s.railPort(l.rail)
+		switch {
+		case port.Context != ctx:
+		case l.opened && !l.drained:
+			if why := l.hit(port, e); why != "" {
+				s.failLane(l, why)
+			}
+		case !l.opened && l.reopenAt != 0 && e.Port == port.Offer.Port && mayMend(e.Type):
+			l.reopenAt = s.now
+		}
+	}
+	if e.Type == verbs.EventQPAccessErr {
+		// Somebody used a key that was not granted: never a fault of a healthy
+		// peer, and a guess at another key must not follow.
+		s.violation("an access error on a queue pair")
+	}
+}
+
+// hit says why a lane that is open fails with an event; "" when it does not.
+func (l *sessionLane) hit(port *LocalPort, e verbs.AsyncEvent) string {
+	at := e.Port == port.Offer.Port
+	hit := false
+	switch e.Type {
+	case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
+		hit = l.qp.QPN() == e.QPN
+	case verbs.EventPortErr:
+		hit = at
+	case verbs.EventDeviceFatal:
+		hit = true
+	case verbs.EventCQErr:
+		hit = slices.ContainsFunc(l.group.cqs, func(c deviceCQ) bool { return c.cq == e.CQ })
+	case verbs.EventGIDChange, verbs.EventLIDChange, verbs.EventPKeyChange:
+		// Any address may have moved, not only this lane's.
+		if at {
+			if _, err := l.here.holds(port); err != nil {
+				return err.Error()
+			}
+		}
+	}
+	if !hit {
+		return ""
+	}
+	return portName(&port.Offer) + " here: " + e.Type.String()
+}
+
+// mayMend tells the events after which a lane that could not be built may be.
+func mayMend(t verbs.EventType) bool {
+	switch t {
+	case verbs.EventPortActive, verbs.EventGIDChange, verbs.EventLIDChange, verbs.EventPKeyChange:
+		return true
+	}
+	return false
+}
