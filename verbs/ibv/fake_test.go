@@ -194,24 +194,24 @@ func (f *fake) rawEvent(kind, element uint32) {
 	must(f.t, err)
 }
 
-// post is a WR as libibverbs got it, by offset of struct ibv_send_wr.
-type post struct{ b []byte }
+// posted is a WR as libibverbs got it, by offset of struct ibv_send_wr.
+type posted struct{ b []byte }
 
 // post returns the i-th WR posted, from 0.
-func (f *fake) post(i int) post {
+func (f *fake) post(i int) posted {
 	f.t.Helper()
 	if uint64(i) >= f.get("POSTED") {
 		f.t.Fatalf("%d WRs were posted", f.get("POSTED"))
 	}
 	at := postOffset + i%postCount*postBytes
-	return post{f.ctl[at : at+postBytes]}
+	return posted{f.ctl[at : at+postBytes]}
 }
 
-func (p post) u64(at int) uint64 { return binary.NativeEndian.Uint64(p.b[at:]) }
-func (p post) u32(at int) uint32 { return binary.NativeEndian.Uint32(p.b[at:]) }
+func (p posted) u64(at int) uint64 { return binary.NativeEndian.Uint64(p.b[at:]) }
+func (p posted) u32(at int) uint32 { return binary.NativeEndian.Uint32(p.b[at:]) }
 
 // sge is the i-th of the first four.
-func (p post) sge(i int) verbs.SGE {
+func (p posted) sge(i int) verbs.SGE {
 	at := 128 + 16*i
 	return verbs.SGE{Addr: p.u64(at), Length: p.u32(at + 8), LKey: p.u32(at + 12)}
 }
