@@ -122,10 +122,21 @@ func onlyOwner(t *testing.T, dir string) {
 }
 
 func TestDevices(t *testing.T) {
-	file := writeFile(t, filepath.Join(t.TempDir(), "c.yaml"), "node: {name: a}\ndevices: {providers: soft}\nsoft: {addresses: [127.0.0.1, 127.0.0.2]}\n")
-	mover(t, "devices", "--config", file).want(t, exitOK, "soft0", "soft1", "provider: soft", "as devices.providers asks")
-	mover(t, "devices", "--config", file, "--fallback", "forbid").want(t, exitFailed, "devices.fallback is forbid", "set devices.fallback: allow")
+	dir := t.TempDir()
+	file := writeFile(t, filepath.Join(dir, "c.yaml"), "node: {name: a}\ndevices: {providers: soft}\nsoft: {addresses: [127.0.0.1, 127.0.0.2]}\n")
+	mover(t, "devices", "--config", file).want(t, exitOK, "DEVICE  PORT  USED  PROVIDER  NETDEV  NUMA  STATE   LINK      GID               MTU",
+		"soft0   1     yes   soft      lo      0     ACTIVE  Ethernet  127.0.0.1 (soft)  4096", "soft1", "provider: soft", "as devices.providers asks")
+	mover(t, "devices", "--config", file, "--fallback", "forbid").want(t, exitFailed, "devices.fallback is forbid", "set devices.fallback: allow",
+		"soft0: software verbs, and devices.fallback is forbid")
 	mover(t, "devices", "--config", file, "--providers", "ibv").want(t, exitFailed, "no device to use: ibv:")
+
+	one := writeFile(t, filepath.Join(dir, "one.yaml"), "node: {name: a}\ndevices: {providers: soft, names: [127.0.0.2]}\nsoft: {addresses: [127.0.0.1, 127.0.0.2]}\n")
+	mover(t, "devices", "--config", one).want(t, exitOK, "soft1: is in devices.names: 127.0.0.2", "soft0: is not in devices.names")
+	none := writeFile(t, filepath.Join(dir, "none.yaml"), "node: {name: a}\ndevices: {providers: soft, names: [soft0, mlx5_9]}\n")
+	mover(t, "devices", "--config", none).want(t, exitFailed, "devices.names: mlx5_9 is not a device, interface or address of soft, which has soft0 (port 1: lo); correct devices.names")
+	// 192.0.2.0/24 is for documentation: no host has it.
+	half := writeFile(t, filepath.Join(dir, "half.yaml"), "node: {name: a}\ndevices: {providers: soft}\nsoft: {addresses: [127.0.0.1, 192.0.2.77], allow_cleartext: true}\n")
+	mover(t, "devices", "--config", half).want(t, exitOK, "soft0   1     yes", "soft1: device soft1 cannot be opened: 192.0.2.77 is not an address of this host; add it")
 }
 
 func TestDoctor(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"mover/node/config"
+	"mover/node/device"
 )
 
 // verdict is how a check ended.
@@ -51,7 +52,8 @@ func doctorCommand() *cli.Command {
 		Usage: "check this host against a configuration, and say how to fix what is wrong",
 		Description: "Each line is ok, warn (it works, but not at its best) or fail (it does not\n" +
 			"work), with a fix below it. Exit code 1 when a check failed. Nothing is changed;\n" +
-			"without a configuration the defaults are checked.",
+			"without a configuration the defaults are checked. Peers are asked which ports they\n" +
+			"would offer: run it as the user mover runs as, since that takes this node's key.",
 		Flags: []cli.Flag{configFlag()},
 		Action: func(c *cli.Context) error {
 			if err := wantArgs(c); err != nil {
@@ -72,14 +74,17 @@ func doctorCommand() *cli.Command {
 
 func diagnose(ctx context.Context, cfg *config.Config) []finding {
 	var all []finding
+	host := device.ThisHost()
+	selection, err := host.Select(cfg, discard)
 	all = append(all, checkCPU(cfg)...)
-	all = append(all, checkMemory(cfg)...)
-	all = append(all, checkRDMA("/sys", "/dev")...)
-	all = append(all, checkDevices(cfg))
+	all = append(all, checkMemory(cfg, selection)...)
+	all = append(all, checkRDMA(host, cfg)...)
+	devices, offers := checkDevices(cfg, selection, err)
+	all = append(all, devices...)
 	all = append(all, checkSoft(ctx, cfg)...)
 	all = append(all, checkFiles(cfg)...)
 	all = append(all, checkPorts(ctx, cfg)...)
-	return append(all, checkPeers(ctx, cfg)...)
+	return append(all, checkPeers(ctx, cfg, offers)...)
 }
 
 // report prints the findings and counts the failed ones.

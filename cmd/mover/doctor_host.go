@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -60,7 +59,7 @@ func checkCPU(cfg *config.Config) []finding {
 }
 
 // checkMemory looks at what the arenas need.
-func checkMemory(cfg *config.Config) []finding {
+func checkMemory(cfg *config.Config, selection *device.Selection) []finding {
 	var out []finding
 	arena := int64(cfg.Memory.Arena)
 	if n, err := availableMemory("/proc/meminfo"); err != nil {
@@ -70,16 +69,8 @@ func checkMemory(cfg *config.Config) []finding {
 	} else {
 		out = append(out, ok("memory", "%v available, memory.arena is %v on each NUMA node with a port", roundedMiB(n), cfg.Memory.Arena))
 	}
-	out = append(out, checkHugePages(cfg)...)
-	// Everything in the arena is registered once, with one device; with
-	// several devices a share is registered with each.
-	if err := numa.CheckMemlock(uint64(arena)); errors.Is(err, numa.ErrMemlock) {
-		out = append(out, warn("memlock", "ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1", "the limit is below memory.arena: RDMA hardware could not register it (software verbs do not lock memory)"))
-	} else if err != nil {
-		out = append(out, warn("memlock", "mount procfs on /proc", "%v", err))
-	} else {
-		out = append(out, ok("memlock", "%v can be locked", cfg.Memory.Arena))
-	}
+	out = append(out, checkHugePages(cfg, selection)...)
+	out = append(out, checkMemlock(cfg, selection))
 	var files unix.Rlimit
 	const wantFiles = 4096
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Max < wantFiles {
@@ -88,6 +79,22 @@ func checkMemory(cfg *config.Config) []finding {
 		out = append(out, ok("open files", "up to %d", files.Max))
 	}
 	return out
+}
+
+// checkMemlock compares what all devices together register with what this
+// process may lock.
+func checkMemlock(cfg *config.Config, selection *device.Selection) finding {
+	const subject, fix = "memlock", "ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1; or smaller arenas"
+	need := selection.MemlockNeed(cfg.Memory.Arena)
+	if need == 0 {
+		return ok(subject, "software verbs lock no memory")
+	}
+	if err := selection.CheckMemlock(cfg); errors.Is(err, numa.ErrMemlock) {
+		return fail(subject, fix, "%v", err)
+	} else if err != nil {
+		return warn(subject, "mount procfs on /proc", "%v", err)
+	}
+	return ok(subject, "%v, which %d devices register together, may be locked", config.Size(need), len(selection.Used()))
 }
 
 func roundedMiB(n int64) config.Size { return config.Size(n &^ (1<<20 - 1)) }
@@ -106,13 +113,21 @@ func availableMemory(file string) (int64, error) {
 	return 0, fmt.Errorf("%s does not say what memory is available", file)
 }
 
-func checkHugePages(cfg *config.Config) []finding {
+func checkHugePages(cfg *config.Config, selection *device.Selection) []finding {
 	if cfg.Memory.HugePages == "none" {
 		return []finding{ok("huge pages", "not wanted (memory.hugepages: none)")}
 	}
 	topology, err := numa.Read("/sys")
 	if err != nil {
 		return nil // said by checkCPU
+	}
+	if err := selection.CheckHugePages(cfg, topology); err != nil {
+		var missing *device.HugePagesError
+		if errors.As(err, &missing) {
+			return []finding{fail("huge pages", missing.Fix+", or set memory.hugepages: auto", "memory.hugepages is %s, and NUMA node %d has %d of the %d pages needed free",
+				missing.Setting, missing.Node, missing.Free, missing.Need)}
+		}
+		return []finding{fail("huge pages", "see /sys/devices/system/node", "%v", err)}
 	}
 	pageBytes := int64(2 << 20)
 	if cfg.Memory.HugePages == "1GiB" {
@@ -144,51 +159,4 @@ func checkHugePages(cfg *config.Config) []finding {
 		fix = fmt.Sprintf("boot with hugepagesz=1G hugepages=%d", need)
 	}
 	return []finding{warn("huge pages", fix, "%d free pages of %v, %d needed on each NUMA node with a port; %s", free, size, need, second)}
-}
-
-// checkRDMA looks for hardware, and for what stands between it and a process.
-func checkRDMA(sys, dev string) []finding {
-	devices, err := device.HostDevices(sys)
-	if err != nil {
-		return []finding{fail("rdma", "mount sysfs on /sys", "%v", err)}
-	}
-	if len(devices) == 0 {
-		state := "the module ib_uverbs is not loaded"
-		if _, err := os.Stat(filepath.Join(sys, "module/ib_uverbs")); err == nil {
-			state = "ib_uverbs is loaded"
-		}
-		return []finding{warn("rdma", "for hardware: load its driver (mlx5_ib, irdma, bnxt_re, efa ...); for tests: modprobe rdma_rxe", "no RDMA device; %s", state)}
-	}
-	out := []finding{ok("rdma", "%s", strings.Join(devices, ", "))}
-	nodes, _ := filepath.Glob(filepath.Join(dev, "infiniband/uverbs*")) // a constant pattern is well formed
-	if len(nodes) == 0 {
-		// A device in sysfs that has no node in /dev is what a container sees
-		// when only the network was shared with it.
-		return append(out, fail("uverbs", "modprobe ib_uverbs; in a container: --device /dev/infiniband", "no %s/infiniband/uverbs*", dev))
-	}
-	for _, path := range nodes {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			out = append(out, fail("uverbs", "give this user access (group rdma, or --device "+path+" in a container)", "%v", err))
-			continue
-		}
-		f.Close()
-		out = append(out, ok("uverbs", "%s can be opened", path))
-	}
-	return out
-}
-
-func checkDevices(cfg *config.Config) finding {
-	s, err := device.Select(cfg, discard)
-	if err != nil {
-		return fail("devices", "see `mover devices`", "%v", err)
-	}
-	var names []string
-	for _, d := range s.Used() {
-		names = append(names, d.Name)
-	}
-	if s.Fallback {
-		return warn("devices", "if this host has RDMA hardware: see rdma above; if not: set devices.providers: soft", "%s; using %s", s.Reason, strings.Join(names, ", "))
-	}
-	return ok("devices", "%s; using %s", s.Reason, strings.Join(names, ", "))
 }

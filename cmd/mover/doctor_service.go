@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -175,39 +174,6 @@ func answersHealth(ctx context.Context, cfg *config.Config) bool {
 	}
 	response.Body.Close()
 	return response.StatusCode == http.StatusOK
-}
-
-// checkPeers sees whether something answers at the peers' control addresses.
-// Who it is only a session can tell.
-func checkPeers(ctx context.Context, cfg *config.Config) []finding {
-	ctx, cancel := context.WithTimeout(ctx, checkWithin)
-	defer cancel()
-	var mu sync.Mutex
-	var out []finding
-	var wait sync.WaitGroup
-	for name, p := range cfg.Peers {
-		for _, a := range p.Addresses {
-			a = strings.ReplaceAll(a, config.NodePlaceholder, name)
-			wait.Go(func() {
-				f := checkPeer(ctx, name, a)
-				mu.Lock()
-				defer mu.Unlock()
-				out = append(out, f)
-			})
-		}
-	}
-	wait.Wait()
-	slices.SortFunc(out, func(a, b finding) int { return strings.Compare(a.subject+a.detail, b.subject+b.detail) })
-	return out
-}
-
-func checkPeer(ctx context.Context, name, address string) finding {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return warn("peer "+name, "start mover there, open the port, or correct peers."+name+".addresses", "%v", err)
-	}
-	conn.Close()
-	return ok("peer "+name, "%s can be reached; whether it is %s, only the first job tells", address, name)
 }
 
 // configOrDefault is loadConfig, but for commands that are useful before there

@@ -54,6 +54,7 @@ type testNode struct {
 	dir     string // has state/, data/, incoming/ and config.yaml
 	api     string // host:port
 	control string // host:port
+	devices string // the section, if it is not software verbs
 	log     *logFile
 	process *exec.Cmd
 	exited  chan struct{} // closed when process has ended
@@ -100,7 +101,12 @@ func (n *testNode) configure(t *testing.T, extra string, peers ...peerOf) {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "node: {name: %s, state_dir: %q}\napi: {listen: %s}\ncontrol: {listen: [%s], dial_timeout: 1s}\n", n.name, n.path("state"), n.api, n.control)
-	b.WriteString("devices: {providers: soft}\nsoft: {addresses: [127.0.0.1, 127.0.0.2]}\nmemory: {arena: 128MiB, session_share: 32MiB, hugepages: none}\n")
+	devices := n.devices
+	if devices == "" {
+		devices = "{providers: soft}"
+	}
+	fmt.Fprintf(&b, "devices: %s\n", devices)
+	b.WriteString("soft: {addresses: [127.0.0.1, 127.0.0.2]}\nmemory: {arena: 128MiB, session_share: 32MiB, hugepages: none}\n")
 	b.WriteString("session: {slot_payload: 256KiB, segment: 1MiB}\n")
 	if len(peers) > 0 {
 		b.WriteString("peers:\n")

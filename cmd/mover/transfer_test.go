@@ -60,6 +60,7 @@ func TestOneFile(t *testing.T) {
 	status, _, metrics := a.call(t, http.MethodGet, "/metrics", "")
 	for _, series := range []string{
 		`mover_rail_sent_bytes_total{device="soft0",peer="b",port="1"} `, `mover_rail_received_bytes_total{device="soft0",peer="b",port="1"} `,
+		`mover_rail_info{fallback="false",local_device="soft0",local_port="1",peer="b",provider="soft",remote_device="soft0",remote_port="1"} 1`,
 		`mover_rail_lanes_up{device="soft0",peer="b",port="1"} `, `mover_build_info{go="go1.`, `version="v0.0.0-test"} 1`, "process_cpu_seconds_total ",
 	} {
 		if status != http.StatusOK || !strings.Contains(string(metrics), series) {
@@ -70,7 +71,11 @@ func TestOneFile(t *testing.T) {
 		t.Error("/metrics: figures of the whole network namespace as the process's own")
 	}
 	for path, wants := range map[string][]string{
-		"/v1/peers": {`"state":"connected"`, `"since":"20`}, "/v1/roots": {`"read":["*"]`, `"write":[]`},
+		"/v1/peers": {`"state":"connected"`, `"since":"20`, `"provider":"soft","reason":"software verbs, as devices.providers asks"`, `"mtu_bytes":4096`},
+		"/v1/devices": {`"name":"soft0","provider":"soft","used":true,"why":"devices.names is empty: all are used","software":true`, `"netdev":"lo"`,
+			`"relaxed_ordering":false,"relaxed_ordering_reason":"the data path of soft0 is software`, `"state":"active","link_layer":"ethernet"`,
+			`"gid_type":"soft","address":"127.0.0.1"`, `"mtu_bytes":4096`},
+		"/v1/roots": {`"read":["*"]`, `"write":[]`},
 	} {
 		status, _, body := a.call(t, http.MethodGet, path, "")
 		for _, want := range wants {

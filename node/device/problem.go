@@ -14,14 +14,19 @@ import (
 // what was found, and what to do about it.
 type Problem struct {
 	What string // names the device, and the port
-	Fix  string
+	Fix  string // "" when What says it
 }
 
-func (p *Problem) Error() string { return p.What + "; " + p.Fix }
+func (p *Problem) Error() string {
+	if p.Fix == "" {
+		return p.What
+	}
+	return p.What + "; " + p.Fix
+}
 
-// noDevice: the kernel has none.
-func (h Host) noDevice() *Problem {
-	fix := "load the RDMA driver of its adapter (mlx5_ib, irdma, bnxt_re, ...), or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV"
+// NoDevice says that the kernel has no RDMA device, and how to get one.
+func (h Host) NoDevice() *Problem {
+	fix := "load its driver (mlx5_ib, irdma, bnxt_re, ...), or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV"
 	if _, err := os.Stat(h.class()); err == nil {
 		// Modules are loaded: in a container, or after a link was deleted.
 		fix = "look whether the adapter's driver is bound (`rdma link`); in a network namespace of its own: `rdma dev set DEVICE netns PID`, or share the host's network; for Soft-RoCE: rdma link add rxe0 type rxe netdev NETDEV"

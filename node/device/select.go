@@ -138,7 +138,7 @@ func (h Host) hardware(open func() (verbs.Provider, error)) candidate {
 	}
 	switch {
 	case len(c.hostDevices) == 0:
-		c.missing = h.noDevice()
+		c.missing = h.NoDevice()
 	case !h.UverbsLoaded():
 		c.missing = noUverbs(c.hostDevices)
 	}
@@ -196,17 +196,17 @@ func openHardware(cfg *config.Config, h Host, log *slog.Logger) (verbs.Provider,
 
 func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 	s := &Selection{}
-	var passed []string // why the providers before were passed over
+	var passed passedOver
 	for i := range candidates {
 		c := &candidates[i]
 		s.hostDevices = append(s.hostDevices, c.hostDevices...)
 		infos, missing := c.devices()
 		if missing != nil {
-			passed = append(passed, c.name+": "+missing.Error())
+			passed = append(passed, passedProvider{c.name, []*Problem{missing}})
 			continue
 		}
 		if c.name == "soft" && cfg.Devices.Fallback == "forbid" {
-			passed = append(passed, "soft: devices.fallback is forbid")
+			passed = append(passed, passedProvider{c.name, []*Problem{{What: "devices.fallback is forbid"}}})
 			s.pass(infos, "software verbs, and devices.fallback is forbid")
 			continue
 		}
@@ -219,8 +219,8 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 			s.Reason = err.Error()
 			return s, fmt.Errorf("%w: %w", ErrNoDevice, err)
 		}
-		if why != "" {
-			passed = append(passed, c.name+": "+why)
+		if len(why) > 0 {
+			passed = append(passed, passedProvider{c.name, why})
 			continue
 		}
 		s.Provider, s.source = c.provider, c
@@ -228,8 +228,8 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 		s.Reason = reasonFor(c.name, s.Fallback, passed)
 	}
 	if s.Provider == nil {
-		s.Reason = strings.Join(passed, "; ")
-		return s, fmt.Errorf("%w: %s; %s", ErrNoDevice, s.Reason, remedy(cfg))
+		s.Reason = passed.found()
+		return s, fmt.Errorf("%w: %s; %s", ErrNoDevice, passed.withFixes(), remedy(cfg))
 	}
 	return s, nil
 }
@@ -256,17 +256,16 @@ func (s *Selection) pass(infos []verbs.DeviceInfo, why string) {
 
 // take adds a provider's devices. why says that none of them can be used; the
 // error is final: some are named that are not there.
-func (s *Selection) take(c *candidate, infos []verbs.DeviceInfo, wanted []string) (why string, err error) {
+func (s *Selection) take(c *candidate, infos []verbs.DeviceInfo, wanted []string) (why []*Problem, err error) {
 	picked, unknown, err := c.pick(infos, wanted)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if len(wanted) > 0 && len(picked) == 0 {
 		s.pass(infos, "is not in devices.names")
-		return "none of its devices (" + namesOf(infos) + ") is in devices.names", nil
+		return []*Problem{{What: "none of its devices (" + namesOf(infos) + ") is in devices.names"}}, nil
 	}
 	used := 0
-	var problems []string
 	for _, info := range infos {
 		d := Device{DeviceInfo: info, Used: true, Why: "devices.names is empty: all are used"}
 		if len(wanted) > 0 {
@@ -281,19 +280,19 @@ func (s *Selection) take(c *candidate, infos []verbs.DeviceInfo, wanted []string
 		}
 		if d.Problem != nil {
 			d.Used, d.Why = false, d.Problem.Error()
-			problems = append(problems, d.Why)
+			why = append(why, d.Problem)
 		}
 		used += bit(d.Used)
 		s.Devices = append(s.Devices, d)
 	}
 	if len(unknown) > 0 {
-		return "", c.notThere(infos, unknown)
+		return nil, c.notThere(infos, unknown)
 	}
 	if used == 0 {
-		return strings.Join(problems, "; "), nil
+		return why, nil
 	}
 	s.chosen = picked
-	return "", nil
+	return nil, nil
 }
 
 // pick finds what devices.names wants of a provider; unknown is what it has
@@ -338,10 +337,36 @@ func (c *candidate) notThere(infos []verbs.DeviceInfo, unknown []string) error {
 		"correct devices.names, or remove it (see `mover devices`)"}
 }
 
-func reasonFor(name string, fallback bool, passed []string) string {
+// passedOver are the providers that were not used, and why.
+type passedOver []passedProvider
+
+type passedProvider struct {
+	name string
+	why  []*Problem
+}
+
+// found tells what was found, for the reason that is shown with every rail.
+func (p passedOver) found() string { return p.text(func(w *Problem) string { return w.What }) }
+
+// withFixes also tells what to do.
+func (p passedOver) withFixes() string { return p.text((*Problem).Error) }
+
+func (p passedOver) text(of func(*Problem) string) string {
+	var providers []string
+	for _, x := range p {
+		var all []string
+		for _, w := range x.why {
+			all = append(all, of(w))
+		}
+		providers = append(providers, x.name+": "+strings.Join(all, "; "))
+	}
+	return strings.Join(providers, "; ")
+}
+
+func reasonFor(name string, fallback bool, passed passedOver) string {
 	switch {
 	case fallback:
-		return "falling back to software verbs: " + strings.Join(passed, "; ")
+		return "falling back to software verbs: " + passed.found()
 	case name == "soft":
 		return "software verbs, as devices.providers asks"
 	}

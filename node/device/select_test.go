@@ -45,7 +45,7 @@ func TestChoose(t *testing.T) {
 	}{
 		{"hardware first", "allow", nil, []candidate{hardware, software}, "ibv: mlx5_0 mlx5_1", "ibv has devices"},
 		{"hardware first, forbid", "forbid", nil, []candidate{hardware, software}, "ibv: mlx5_0 mlx5_1", ""},
-		{"fallback says why", "allow", nil, []candidate{none, software}, "soft+: soft0", "falling back to software verbs: ibv: no library; install it"},
+		{"fallback says why", "allow", nil, []candidate{none, software}, "soft+: soft0", "falling back to software verbs: ibv: no library"},
 		{"no devices", "allow", nil, []candidate{empty, software}, "soft+: soft0", "ibv: no device found"},
 		{"soft by choice", "allow", nil, []candidate{software}, "soft: soft0", "as devices.providers asks"},
 		{"soft preferred", "allow", nil, []candidate{software, hardware}, "soft: soft0", ""},
@@ -56,7 +56,7 @@ func TestChoose(t *testing.T) {
 		{"by a name nobody has, and one", "allow", []string{"mlx5_1", "x"}, []candidate{hardware, software}, "", "devices.names: x is not a device, interface or address of ibv, which has mlx5_0, mlx5_1; correct"},
 		{"a port nobody has", "allow", []string{"mlx5_1:2"}, []candidate{hardware}, "", "none of its devices"},
 		{"one cannot be opened", "allow", nil, []candidate{half, software}, "ibv: mlx5_1", "ibv has devices"},
-		{"none can be opened", "allow", nil, []candidate{broken, software}, "soft+: soft0", "device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it; device mlx5_1 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it"},
+		{"none can be opened", "allow", nil, []candidate{broken, software}, "soft+: soft0", "ibv: device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; device mlx5_1 cannot be opened: /dev/infiniband/uverbs7: permission denied"},
 		{"none can be opened, forbid", "forbid", nil, []candidate{broken, software}, "", "no device to use: ibv: device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it"},
 		{"the named one cannot be opened", "forbid", []string{"mlx5_0"}, []candidate{half, software}, "", "ibv: device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it"},
 	} {
@@ -212,7 +212,7 @@ func TestHardwareIsExplained(t *testing.T) {
 		make func(f *fixture) (*listed, error)
 		want []string
 	}{
-		{"nothing", func(*fixture) (*listed, error) { return nil, nil }, []string{"ibv: this host has no RDMA device; load the RDMA driver"}},
+		{"nothing", func(*fixture) (*listed, error) { return nil, nil }, []string{"ibv: this host has no RDMA device; load its driver"}},
 		{"a device was there", func(f *fixture) (*listed, error) { return nil, os.MkdirAll(f.class(), 0o755) },
 			[]string{"no RDMA device; look whether the adapter's driver is bound"}},
 		{"no module", func(f *fixture) (*listed, error) {
@@ -222,7 +222,7 @@ func TestHardwareIsExplained(t *testing.T) {
 		{"no library", func(f *fixture) (*listed, error) {
 			f.rxe("rxe0", "eth0", "192.0.2.1")
 			return nil, &ibv.LibraryError{Library: "libibverbs.so.1", Reason: "no such file"}
-		}, []string{"this host has rxe0, but ibv: libibverbs.so.1 can't be opened: no such file; install it", "devices.libibverbs"}},
+		}, []string{"this host has rxe0, but ibv: libibverbs.so.1 can't be opened: no such file"}},
 		{"no driver of the library", func(f *fixture) (*listed, error) {
 			f.rxe("rxe0", "eth0", "192.0.2.1")
 			l := provider("ibv", "rxe0")
@@ -234,12 +234,12 @@ func TestHardwareIsExplained(t *testing.T) {
 		{"no node", func(f *fixture) (*listed, error) {
 			f.rxe("rxe0", "eth0", "192.0.2.1")
 			return f.checked("rxe0"), os.RemoveAll(f.Dev)
-		}, []string{"device rxe0 cannot be opened: ", "uverbs0: no such file", "in a container pass --device /dev/infiniband"}},
+		}, []string{"device rxe0 cannot be opened: ", "uverbs0: no such file or directory; the node is missing: in a container pass --device /dev/infiniband"}},
 		{"no node in this namespace", func(f *fixture) (*listed, error) {
 			f.rxe("rxe1", "eth0", "192.0.2.1")
 			f.port("rxe0", 1, "4: ACTIVE", "Ethernet")
 			return f.checked("rxe0", "rxe1"), os.RemoveAll(f.Dev)
-		}, []string{"device rxe0 cannot be opened: ib_uverbs has no node for it in this network namespace", "rdma dev set rxe0 netns"}},
+		}, []string{"device rxe0 cannot be opened: ib_uverbs has no node for it in this network namespace; share the host's network with the container, or: rdma dev set rxe0 netns"}},
 	} {
 		f := newFixture(t)
 		p, failed := c.make(f)
@@ -249,6 +249,7 @@ func TestHardwareIsExplained(t *testing.T) {
 			hardware := f.hardware(func() (verbs.Provider, error) { return p, failed })
 			s, err := choose(cfg, []candidate{hardware, {name: "soft", provider: provider("soft", "soft0")}})
 			text := s.Reason
+			fixes := err != nil
 			if (err == nil) != (fallback == "allow") || err != nil && !errors.Is(err, ErrNoDevice) {
 				t.Errorf("%s, %s: %v", c.name, fallback, err)
 				continue
@@ -259,6 +260,9 @@ func TestHardwareIsExplained(t *testing.T) {
 				t.Errorf("%s: no fallback", c.name)
 			}
 			for _, want := range c.want {
+				if !fixes {
+					want, _, _ = strings.Cut(want, ";") // a reason has no fix
+				}
 				if !strings.Contains(text, want) {
 					t.Errorf("%s, %s: %s\nlacks: %s", c.name, fallback, text, want)
 				}
