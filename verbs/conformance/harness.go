@@ -41,6 +41,11 @@ const (
 	// StrictSQ: a send-queue entry stays taken until a completion at or after
 	// it was polled. Without it an entry may be free earlier.
 	StrictSQ
+	// ExactStatus: whose own memory is at fault is told so: LOC_PROT_ERR for
+	// the key or the range, LOC_LEN_ERR for a receive too short. Without it
+	// another error may stand there (Soft-RoCE: LOC_QP_OP_ERR, and
+	// REM_INV_REQ_ERR at the receiver).
+	ExactStatus
 )
 
 // Harness is how the suite gets at a provider.
@@ -51,6 +56,9 @@ type Harness struct {
 	Open func(tb TB) *Pair
 	// Lacks are the features that the provider does not have.
 	Lacks Feature
+	// AckTimeout is QPAttr.Timeout of the links; 0 stands for 10 (4 ms), which
+	// is short for a device in an emulated machine.
+	AckTimeout uint8
 	// NoProperty leaves out the random sequences (100 pairs are opened for
 	// them), for callers that run the suite over many seeds.
 	NoProperty bool

@@ -78,6 +78,9 @@ func newLink(t TB, h Harness, opt linkOpts) *link {
 	t.Helper()
 	p := h.Open(t)
 	p.setDefaults()
+	if opt.timeout == 0 {
+		opt.timeout = h.AckTimeout
+	}
 	opt.setDefaults()
 	l := &link{t: t, pair: p, opt: opt}
 	l.a = newSide(t, "A", p, p.A, p.PortA, opt)
@@ -283,6 +286,15 @@ func (l *link) rtrAttr(s, peer *side) *verbs.QPAttr {
 func (l *link) rtsAttr(s *side) *verbs.QPAttr {
 	return &verbs.QPAttr{State: verbs.StateRTS, SQPSN: s.psn(), Timeout: l.opt.timeout,
 		RetryCnt: l.opt.retryCnt, RNRRetry: l.opt.rnrRetry, MaxRdAtomic: l.opt.rdAtomic}
+}
+
+// ownFault are the statuses with which a provider may tell the side at fault:
+// the exact one, and the others where it is not exact.
+func (h Harness) ownFault(exact verbs.WCStatus) []verbs.WCStatus {
+	if h.Lacks&ExactStatus == 0 {
+		return []verbs.WCStatus{exact}
+	}
+	return []verbs.WCStatus{exact, verbs.WCLocQPOpErr, verbs.WCRemInvReqErr}
 }
 
 // psn is the side's first packet sequence number, near the 24-bit wrap.
