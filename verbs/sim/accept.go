@@ -82,9 +82,9 @@ func (p *qp) accept(q *qp, w *sendWQE) verbs.WCStatus {
 	p.msgs++
 	p.f.stats.Messages++
 	p.f.stats.Bytes += uint64(len(data))
-	p.keep(w, target, data)
+	p.keep(w, nil, target, data)
 	if w.takesReceive() {
-		p.consume(w)
+		p.consume(w, w.length, 0)
 	}
 	return verbs.WCSuccess
 }
@@ -106,55 +106,81 @@ func (p *qp) writable(w *sendWQE) (*mr, verbs.WCStatus) {
 	return m, verbs.WCSuccess
 }
 
-// refuse ends the responder because of what the peer asked for.
+// refuse ends the responder because of what the peer asked for. One of UC drops
+// the message and goes on, in silence (drivers/infiniband/sw/rxe/rxe_resp.c,
+// check_op_valid and RESPST_ERR_RKEY_VIOLATION, class D).
 func (p *qp) refuse(ev verbs.EventType) {
+	if p.typ != verbs.RC {
+		return
+	}
 	p.pd.ctx.notify(verbs.AsyncEvent{Type: ev, QPN: p.qpn})
 	p.enterErr(false)
 }
 
-// scatter finds the places of a SEND in the first receive's buffer. When they
-// do not suffice, that receive fails here and the message there.
+// scatter finds the places of a SEND of RC in the first receive's buffer. When
+// they do not suffice, that receive fails here and the message there.
 func (p *qp) scatter(w *sendWQE) ([]dest, verbs.WCStatus) {
+	target, local := p.spread(w.length)
+	switch local {
+	case verbs.WCSuccess:
+		return target, verbs.WCSuccess
+	case verbs.WCLocLenErr:
+		p.spoil(local)
+		return nil, verbs.WCRemInvReqErr
+	}
+	p.spoil(local)
+	return nil, verbs.WCRemOpErr
+}
+
+// spread finds the places of n bytes in the first receive's buffer, as far as
+// there are any: LOC_LEN_ERR when it is too short, LOC_PROT_ERR when it may not
+// be written to.
+func (p *qp) spread(n uint32) ([]dest, verbs.WCStatus) {
 	var target []dest
-	left := w.length
-	local, remote := verbs.WCSuccess, verbs.WCSuccess
+	left := n
 	for _, s := range p.rq[0].wr.SGL {
 		if left == 0 {
 			break
 		}
 		m, b := p.local(s, verbs.AccessLocalWrite)
 		if m == nil && s.Length > 0 {
-			local, remote = verbs.WCLocProtErr, verbs.WCRemOpErr
-			break
+			return target, verbs.WCLocProtErr
 		}
 		n := min(left, s.Length)
 		target = append(target, dest{m, b[:n]})
 		left -= n
 	}
-	if left > 0 && local == verbs.WCSuccess {
-		local, remote = verbs.WCLocLenErr, verbs.WCRemInvReqErr
+	if left > 0 {
+		return target, verbs.WCLocLenErr
 	}
-	if local != verbs.WCSuccess {
-		r := p.rq[0]
-		p.rq = p.rq[1:]
-		p.completeRecv(r, local)
-		p.enterErr(false)
-	}
-	return target, remote
+	return target, verbs.WCSuccess
 }
 
-// consume uses up the first receive for the message just accepted.
-func (p *qp) consume(w *sendWQE) {
+// spoil fails the first receive, and the QP with it.
+func (p *qp) spoil(status verbs.WCStatus) {
+	r := p.rq[0]
+	p.rq = p.rq[1:]
+	p.completeRecv(r, status)
+	p.enterErr(false)
+}
+
+// consume uses up the first receive for the message just accepted, of n bytes
+// with the GRH that a datagram has. The sender's QPN is told on UD only.
+func (p *qp) consume(w *sendWQE, n, srcQPN uint32) {
 	r := p.rq[0]
 	p.rq = p.rq[1:]
 	p.rqOut = append(p.rqOut, r)
 	wc := p.f.newWC(p, r.wr.WRID, verbs.WCSuccess)
-	wc.Opcode, wc.ByteLen = verbs.WCRecv, w.length
+	wc.Opcode, wc.ByteLen = verbs.WCRecv, n
 	if w.isWrite() {
 		wc.Opcode = verbs.WCRecvRDMAWithIm
 	}
 	if w.hasImm() {
 		wc.Flags, wc.Imm = verbs.WCWithImm, w.wr.Imm
+	}
+	if p.typ == verbs.UD {
+		wc.SrcQPN = srcQPN
+		wc.Flags |= verbs.WCGRH
 	}
 	p.out(&p.recv, cqe{q: p, recv: r, wc: wc, msg: p.msgs, success: true,
 		solicited: w.wr.Flags&verbs.SendSolicited != 0})

@@ -17,6 +17,9 @@ type context struct {
 	counts verbs.Counts
 	async  []verbs.AsyncEvent
 	closed bool
+
+	losing func(n int) bool // of LosePackets, or nil
+	left   int              // packets since then
 }
 
 func (c *context) Device() verbs.DeviceInfo { return c.dev.info() }
@@ -140,16 +143,12 @@ func (p *pd) usable(op string) error {
 	return p.ctx.usable(op)
 }
 
-func (p *pd) CreateAH(verbs.AHAttr) (verbs.AH, error) {
-	return nil, &verbs.UnsupportedError{Provider: providerName, What: "address handles"}
-}
-
 func (p *pd) Dealloc() error {
 	if p.gone {
 		return invalid("dealloc PD", "it is deallocated")
 	}
 	if p.inUse > 0 {
-		return busy("dealloc PD", "it has MRs or QPs")
+		return busy("dealloc PD", "it has MRs, QPs or AHs")
 	}
 	p.gone = true
 	p.ctx.counts.PD--

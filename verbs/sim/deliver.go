@@ -7,15 +7,18 @@ import (
 )
 
 // pump sends the first pending message on its way, one at a time: RC delivers
-// in order.
+// in order. The other transports are in flight.go.
 func (q *qp) pump() {
+	if q.typ != verbs.RC {
+		q.transmit()
+		return
+	}
 	if q.state != verbs.StateRTS || len(q.pending) == 0 || q.flying || q.waiting || q.dev.fatal {
 		return
 	}
 	f := q.f
 	q.flying = true
-	wire := int64(float64(q.pending[0].length) * 8e9 / float64(q.port.cfg.BitsPerSecond))
-	q.port.txFree = max(q.port.txFree, f.now) + wire
+	q.port.txFree = max(q.port.txFree, f.now) + q.port.wireTime(q.pending[0].length)
 	delay := q.port.txFree - f.now
 	if len(q.unacked) == 0 { // nothing in front of it in the pipe
 		delay += 500 + f.delay(f.opt.MaxLatency)
@@ -34,11 +37,11 @@ func (q *qp) pump() {
 // responder is the QP that answers, or nil when nobody does.
 func (q *qp) responder() *qp {
 	f := q.f
-	if !f.reach(q.port, q.remote) || isLinkLocal(q.sgid) != isLinkLocal(q.attr.AV.DGID) {
+	if !f.path(q.port, q.remote, q.sgid, q.attr.AV.DGID) {
 		return nil
 	}
 	p := f.qps[q.attr.DestQPN]
-	if p == nil || p.port != q.remote || p.remote != q.port || p.attr.DestQPN != q.qpn || !p.receives() {
+	if p == nil || p.typ != verbs.RC || p.port != q.remote || p.remote != q.port || p.attr.DestQPN != q.qpn || !p.receives() {
 		return nil
 	}
 	if p.attr.RQPSN != q.attr.SQPSN || p.attr.PathMTU != q.attr.PathMTU {
@@ -52,9 +55,9 @@ func (q *qp) responder() *qp {
 	return p
 }
 
-func (q *qp) receives() bool { return q.state == verbs.StateRTR || q.state == verbs.StateRTS }
-
-func isLinkLocal(g verbs.GID) bool { return g.Addr().IsLinkLocalUnicast() }
+func (q *qp) receives() bool {
+	return q.state == verbs.StateRTR || q.state == verbs.StateRTS || q.state == verbs.StateSQE
+}
 
 // arrive is the first pending message at the responder.
 func (q *qp) arrive() {
@@ -70,7 +73,7 @@ func (q *qp) arrive() {
 	}
 	p := q.responder()
 	if p != nil {
-		f.strike(q, p)
+		f.strike(q, p, q.port, q.remote)
 		p = q.responder() // it may not have survived
 	}
 	if q.killed {
@@ -231,6 +234,10 @@ func (q *qp) fail(w *sendWQE, status verbs.WCStatus) {
 	if len(q.pending) > 0 && q.pending[0] == w {
 		q.pending = q.pending[1:]
 		q.complete(w, status)
+	}
+	if q.typ != verbs.RC && q.f.rng.IntN(2) == 0 {
+		q.enterSQE()
+		return
 	}
 	q.enterErr(false)
 }

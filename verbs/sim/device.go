@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"syscall"
 
 	"mover/verbs"
 )
@@ -67,7 +69,7 @@ func (d *device) info() verbs.DeviceInfo {
 
 func (d *device) attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{MaxMRSize: d.cfg.MaxMRSize, MaxQP: 1 << 16, MaxQPWR: d.cfg.MaxQPWR, MaxSGE: 16,
-		MaxCQ: 1 << 16, MaxCQE: 1 << 20, MaxMR: 1 << 20, MaxPD: 1 << 16, MaxAH: 0, MaxQPRdAtom: 16,
+		MaxCQ: 1 << 16, MaxCQE: 1 << 20, MaxMR: 1 << 20, MaxPD: 1 << 16, MaxAH: maxAH, MaxQPRdAtom: 16,
 		PageSizeCap: ^uint64(0xfff)}
 }
 
@@ -106,6 +108,29 @@ func (p *port) attr() verbs.PortAttr {
 		GIDTableLen: 256, PKeyTableLen: 1, ActiveRate: p.cfg.BitsPerSecond, GRHRequired: true}
 }
 
+// wireTime is how long the link is busy with n bytes, in nanoseconds.
+func (p *port) wireTime(n uint32) int64 {
+	return int64(float64(n) * 8e9 / float64(p.cfg.BitsPerSecond))
+}
+
+// resolve finds where an address vector leads from the port: to which port, and
+// under which source address.
+func (p *port) resolve(op string, av *verbs.AHAttr) (*port, verbs.GID, error) {
+	if !av.IsGlobal {
+		return nil, verbs.GID{}, invalid(op, "the port requires a GRH")
+	}
+	table := p.table()
+	i := slices.IndexFunc(table, func(e verbs.GIDEntry) bool { return e.Index == av.SGIDIndex })
+	if i < 0 {
+		return nil, verbs.GID{}, invalid(op, "no GID at this index; query the table again")
+	}
+	remote := p.dev.f.portOf(av.DGID)
+	if remote == nil { // the address is not resolved, as on RoCE
+		return nil, verbs.GID{}, &verbs.Error{Op: op, Errno: syscall.ETIMEDOUT, Detail: "nobody has GID " + av.DGID.String()}
+	}
+	return remote, table[i].GID, nil
+}
+
 // portOf finds the port that has the GID, or nil.
 func (f *Fabric) portOf(g verbs.GID) *port {
 	for _, h := range f.hosts {
@@ -119,6 +144,14 @@ func (f *Fabric) portOf(g verbs.GID) *port {
 	}
 	return nil
 }
+
+// path reports whether a packet from p under the address sgid gets to q
+// under the address dgid.
+func (f *Fabric) path(p, q *port, sgid, dgid verbs.GID) bool {
+	return f.reach(p, q) && isLinkLocal(sgid) == isLinkLocal(dgid)
+}
+
+func isLinkLocal(g verbs.GID) bool { return g.Addr().IsLinkLocalUnicast() }
 
 // reach reports whether packets get from p to q.
 func (f *Fabric) reach(p, q *port) bool {

@@ -34,7 +34,7 @@ type Stats struct {
 	Bytes       uint64 // payload of these
 	Completions uint64 // put on CQs
 	// RNR counts messages that found no receive posted: a bug of the engine
-	// in a healthy run.
+	// in a healthy run. RC waits, UC and UD drop the message.
 	RNR     uint64
 	Retries uint64 // transport retries
 	// Corrupted counts payloads damaged by a fault.
@@ -42,8 +42,14 @@ type Stats struct {
 	// LostPlacement counts pieces of accepted writes that a QP's end kept out
 	// of memory.
 	LostPlacement uint64
-	// PartialWrites counts failed writes that left a part behind.
+	// PartialWrites counts failed writes, and lost ones of UC, that left a part
+	// behind.
 	PartialWrites uint64
+	// LostPackets counts packets of UC and UD that reached no responder.
+	LostPackets uint64
+	// LostMessages counts messages of UC and UD that did not arrive, or not
+	// whole: for lost packets, or because the responder dropped them.
+	LostMessages uint64
 }
 
 // New makes a fabric. It panics when the options contradict themselves.

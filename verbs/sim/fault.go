@@ -7,8 +7,9 @@ import (
 	"mover/verbs"
 )
 
-// strike draws the random faults for a message from q that reaches p.
-func (f *Fabric) strike(q, p *qp) {
+// strike draws the random faults for a message from q that reaches p, and took
+// the way between the two ports.
+func (f *Fabric) strike(q, p *qp, from, to *port) {
 	o := &f.opt.Faults
 	if f.chance(o.KillQP) {
 		f.record("kill", uint64(q.qpn), 0)
@@ -21,14 +22,12 @@ func (f *Fabric) strike(q, p *qp) {
 		f.hold(p.dev, f.outage())
 	}
 	if f.chance(o.PortFlap) {
-		port := q.port
-		f.setPort(port, false)
-		f.after(f.outage(), "port up", 0, func() { f.setPort(port, true) })
+		f.setPort(from, false)
+		f.after(f.outage(), "port up", 0, func() { f.setPort(from, true) })
 	}
 	if f.chance(o.CutRail) {
-		a, b := q.port, q.remote
-		f.cut(a, b, true)
-		f.after(f.outage(), "heal", 0, func() { f.cut(a, b, false) })
+		f.cut(from, to, true)
+		f.after(f.outage(), "heal", 0, func() { f.cut(from, to, false) })
 	}
 	if f.chance(o.OverrunCQ) {
 		p.recv.cq.overrun()
@@ -54,6 +53,7 @@ func (q *qp) damage(data []byte) {
 // QPInfo is a live QP, for choosing a fault's victim.
 type QPInfo struct {
 	QPN   uint32
+	Type  verbs.QPType
 	State verbs.QPState
 	Port  uint8 // 0 in RESET
 	// Outstanding send and receive WRs: posted, not polled.
@@ -65,7 +65,7 @@ func (f *Fabric) QPs(hostName, deviceName string) []QPInfo {
 	d := f.port(PortID{hostName, deviceName, 1}).dev
 	var list []QPInfo
 	for _, q := range d.qps {
-		list = append(list, QPInfo{QPN: q.qpn, State: q.state, Port: q.attr.Port, Sends: len(q.sq), Receives: q.rqTaken})
+		list = append(list, QPInfo{QPN: q.qpn, Type: q.typ, State: q.state, Port: q.attr.Port, Sends: len(q.sq), Receives: q.rqTaken})
 	}
 	return list
 }
@@ -79,13 +79,23 @@ func (f *Fabric) qp(qpn uint32) *qp {
 }
 
 // KillQP makes the QP's oldest send WR end with RETRY_EXC_ERR, at once or when
-// there is one; the peer learns nothing of it.
+// there is one; the peer learns nothing of it. UC and UD know no retries: there
+// it ends with LOC_QP_OP_ERR.
 func (f *Fabric) KillQP(qpn uint32) {
 	q := f.qp(qpn)
 	f.record("kill", uint64(qpn), 0)
 	q.killed = true
-	if q.state == verbs.StateRTS && len(q.unacked)+len(q.pending) > 0 {
+	q.die()
+}
+
+// die ends a killed QP when it has a WR to charge.
+func (q *qp) die() {
+	switch {
+	case !q.killed || q.state != verbs.StateRTS || len(q.unacked)+len(q.pending) == 0:
+	case q.typ == verbs.RC:
 		q.retriesExceeded()
+	default:
+		q.fail(q.pending[0], verbs.WCLocQPOpErr)
 	}
 }
 
@@ -101,8 +111,18 @@ func (f *Fabric) FatalQP(qpn uint32) {
 // that the QP sends.
 func (f *Fabric) CorruptNext(qpn uint32, n int) { f.qp(qpn).corrupt = n }
 
+// LosePackets loses those packets of the context's UC and UD QPs for which pick
+// is true; pick may call nothing of the fabric. It is asked once for each packet
+// as it leaves, with the number of packets that left since LosePackets. A nil
+// pick ends it. It panics when the context is not the simulation's.
+func (f *Fabric) LosePackets(c verbs.Context, pick func(n int) bool) {
+	own := c.(*context)
+	own.losing, own.left = pick, 0
+}
+
 // PortDown takes a port down: PORT_ERR, and its WRs end as RETRY_EXC_ERR, or
-// as LOC_QP_OP_ERR, as the seed chooses.
+// as LOC_QP_OP_ERR, as the seed chooses. Those of UC and UD succeed, and their
+// packets go nowhere, or end as LOC_QP_OP_ERR.
 func (f *Fabric) PortDown(id PortID) { f.setPort(f.port(id), false) }
 
 // PortUp brings a port back: PORT_ACTIVE, and GID_CHANGE when its GIDs moved
@@ -129,7 +149,8 @@ func (f *Fabric) setPort(p *port, up bool) {
 	p.dev.notify(verbs.AsyncEvent{Type: verbs.EventPortActive, Port: p.num})
 }
 
-// CutRail makes two ports lose each other without either noticing.
+// CutRail makes two ports lose each other without either noticing. Senders of
+// UC and UD never notice: their WRs succeed.
 func (f *Fabric) CutRail(a, b PortID) { f.cut(f.port(a), f.port(b), true) }
 
 // HealRail ends CutRail.

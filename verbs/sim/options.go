@@ -58,13 +58,20 @@ type Port struct {
 
 // Faults are probabilities, 0 to 1, drawn once per message that arrives.
 type Faults struct {
-	KillQP      float64 // the sender's QP ends with RETRY_EXC_ERR
+	KillQP      float64 // the sender's QP ends, as KillQP says
 	Corrupt     float64 // one byte of the payload is flipped
 	Hold        float64 // the receiving device's completions stop for up to 50 ms
 	PortFlap    float64 // the sender's port is down for up to 50 ms
 	CutRail     float64 // the two ports lose each other for up to 50 ms
 	OverrunCQ   float64 // the receiver's CQ dies
 	DeviceFatal float64 // the receiving device dies
+
+	// Of UC and UD only; RC repeats what the fabric loses.
+	LosePacket float64 // drawn once per packet: it is lost
+	// ReorderUD, drawn once per datagram: it and others of its own QP may pass
+	// each other. Datagrams of different QPs, or for different ports, always
+	// may.
+	ReorderUD float64
 }
 
 // PortID names a port of the fabric.

@@ -19,16 +19,18 @@ type piece struct {
 	mem  []byte // where it goes
 	data []byte
 	w    *sendWQE
+	recv *recvWQE // UC: the receive whose buffer it goes to
 	msg  uint64
 	born int64
 }
 
 // keep takes the bytes of a message into the adapter, in random pieces. They
-// reach memory when something makes them visible, or some time before.
-func (p *qp) keep(w *sendWQE, target []dest, data []byte) {
-	p.orderOverlaps(w, target)
+// reach memory when something makes them visible, or some time before. r is
+// set when a message that is cut short leaves the receive to the next one.
+func (p *qp) keep(w *sendWQE, r *recvWQE, target []dest, data []byte) {
+	p.orderOverlaps(w, r, target)
 	for _, d := range target {
-		p.cut(w, d, data[:len(d.mem)])
+		p.cut(w, r, d, data[:len(d.mem)])
 		data = data[len(d.mem):]
 	}
 	if p.f.opt.Calm || p.f.rng.IntN(3) == 0 {
@@ -39,14 +41,14 @@ func (p *qp) keep(w *sendWQE, target []dest, data []byte) {
 }
 
 // cut splits the bytes for one place into up to 6 pieces.
-func (p *qp) cut(w *sendWQE, d dest, data []byte) {
+func (p *qp) cut(w *sendWQE, r *recvWQE, d dest, data []byte) {
 	for at := 0; at < len(data); {
 		n := len(data) - at
 		if !p.f.opt.Calm && p.f.rng.IntN(6) != 0 {
 			n = 1 + p.f.rng.IntN(n)
 		}
-		p.pieces = append(p.pieces, piece{mr: d.mr, mem: d.mem[at : at+n], data: data[at : at+n], w: w, msg: p.msgs,
-			born: p.f.now})
+		p.pieces = append(p.pieces, piece{mr: d.mr, mem: d.mem[at : at+n], data: data[at : at+n], w: w, recv: r,
+			msg: p.msgs, born: p.f.now})
 		at += n
 	}
 }
@@ -54,7 +56,7 @@ func (p *qp) cut(w *sendWQE, d dest, data []byte) {
 // orderOverlaps: of two writes to the same bytes, the second is only ordered
 // behind the first when its poster had polled the first one's completion, on
 // the same QP. Anything else leaves undefined content.
-func (p *qp) orderOverlaps(w *sendWQE, target []dest) {
+func (p *qp) orderOverlaps(w *sendWQE, r *recvWQE, target []dest) {
 	for _, other := range p.dev.qps {
 		for i := 0; i < len(other.pieces); {
 			x := other.pieces[i]
@@ -62,8 +64,9 @@ func (p *qp) orderOverlaps(w *sendWQE, target []dest) {
 				i++
 				continue
 			}
-			// A message repeated after RNR may find its own leftover.
-			if x.w == w || other == p && x.w.polledAt != 0 && x.w.polledAt < w.postedAt {
+			// A message repeated after RNR may find its own leftover, and one
+			// of UC that of a message that was cut short in the same receive.
+			if x.w == w || r != nil && x.recv == r || other == p && x.w.polledAt != 0 && x.w.polledAt < w.postedAt {
 				other.land(i)
 				continue
 			}
@@ -164,7 +167,7 @@ func (q *qp) dropPieces() {
 	})
 }
 
-// leavePart gives the responder some packets of a write that fails.
+// leavePart gives the responder of RC some packets of a write that fails.
 func (q *qp) leavePart(w *sendWQE) {
 	if q.f.opt.Calm || !w.isWrite() || w.length == 0 || !q.readable(w) || q.f.rng.IntN(2) == 0 {
 		return
@@ -185,7 +188,7 @@ func (q *qp) leavePart(w *sendWQE) {
 	}
 	q.f.stats.PartialWrites++
 	p.msgs++ // its bytes become visible with whatever comes next, if anything
-	p.cut(w, dest{m, mem[:n]}, q.gather(w)[:n])
+	p.cut(w, nil, dest{m, mem[:n]}, q.gather(w)[:n])
 	p.seep()
 }
 

@@ -7,8 +7,9 @@ import (
 	"mover/verbs"
 )
 
-// qp is a queue pair. Its send side is in send.go and deliver.go, its receive
-// side in accept.go and place.go.
+// qp is a queue pair. Its send side is in send.go, then in deliver.go (RC) or
+// flight.go (UC, UD); its receive side in accept.go (RC), uc.go, datagram.go
+// (UD) and place.go.
 type qp struct {
 	f         *Fabric
 	pd        *pd
@@ -44,6 +45,11 @@ type qp struct {
 	killed  bool // by a fault
 	corrupt int  // messages still to be damaged
 
+	// Send side of UC and UD.
+	sqPSN  uint32          // of the next packet
+	wire   []*flight       // UC: messages under way, oldest first
+	lastTo map[*port]int64 // UD: when the latest datagram arrives there; only looked up
+
 	// Receive side, oldest first.
 	rq      []*recvWQE // posted, not used
 	rqOut   []*recvWQE // used, completion not polled
@@ -51,6 +57,8 @@ type qp struct {
 	msgs    uint64     // messages accepted
 	pieces  []piece    // accepted bytes that are not in memory yet
 	seeping bool       // an event to place some of them is scheduled
+	rqPSN   uint32     // UC: of the next packet
+	in      *incoming  // UC: the message of which more packets are due
 }
 
 func (p *pd) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
@@ -59,11 +67,7 @@ func (p *pd) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 	if err := p.usable(op); err != nil {
 		return nil, err
 	}
-	switch attr.Type {
-	case verbs.RC:
-	case verbs.UC, verbs.UD:
-		return nil, &verbs.UnsupportedError{Provider: providerName, What: attr.Type.String() + " queue pairs"}
-	default:
+	if attr.Type != verbs.RC && attr.Type != verbs.UC && attr.Type != verbs.UD {
 		return nil, invalid(op, "unknown transport")
 	}
 	scq, ok1 := attr.SendCQ.(*cq)
@@ -80,7 +84,8 @@ func (p *pd) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 	if len(c.dev.qps) == limits.MaxQP {
 		return nil, &verbs.Error{Op: op, Errno: syscall.ENOMEM, Detail: "the device has max_qp QPs"}
 	}
-	q := &qp{f: c.f, pd: p, dev: c.dev, typ: attr.Type, qpn: c.f.newQPN(), cap: want, signalAll: attr.SignalAll}
+	q := &qp{f: c.f, pd: p, dev: c.dev, typ: attr.Type, qpn: c.f.newQPN(), cap: want, signalAll: attr.SignalAll,
+		lastTo: map[*port]int64{}}
 	q.send.cq, q.recv.cq = scq, rcq
 	c.f.qps[q.qpn] = q
 	c.dev.qps = append(c.dev.qps, q)
@@ -158,9 +163,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	case verbs.StateRTR:
 		return q.toRTR(attr)
 	case verbs.StateRTS:
-		q.attr.SQPSN, q.attr.Timeout, q.attr.RetryCnt = attr.SQPSN, attr.Timeout, attr.RetryCnt
-		q.attr.RNRRetry, q.attr.MaxRdAtomic = attr.RNRRetry, attr.MaxRdAtomic
-		q.state = verbs.StateRTS
+		q.toRTS(attr)
 	case verbs.StateErr:
 		q.enterErr(true)
 	case verbs.StateReset:
@@ -175,38 +178,51 @@ func (q *qp) toInit(attr *verbs.QPAttr) error {
 		return err
 	}
 	q.port = p
-	q.attr.Port, q.attr.PKeyIndex, q.attr.AccessFlags = attr.Port, attr.PKeyIndex, attr.AccessFlags
+	q.attr.Port, q.attr.PKeyIndex = attr.Port, attr.PKeyIndex
+	if q.typ == verbs.UD {
+		q.attr.QKey = attr.QKey
+	} else {
+		q.attr.AccessFlags = attr.AccessFlags
+	}
 	q.state = verbs.StateInit
 	return nil
 }
 
 func (q *qp) toRTR(attr *verbs.QPAttr) error {
 	const op = "modify QP INIT to RTR"
+	if q.typ == verbs.UD { // it has no peer: each WR names one
+		q.flaps = q.port.flaps
+		q.state = verbs.StateRTR
+		return nil
+	}
 	if attr.PathMTU > q.port.cfg.MTU {
 		return invalid(op, "path MTU above the port's active MTU")
 	}
-	if !attr.AV.IsGlobal {
-		return invalid(op, "the port requires a GRH")
+	remote, sgid, err := q.port.resolve(op, &attr.AV)
+	if err != nil {
+		return err
 	}
-	table := q.port.table()
-	i := slices.IndexFunc(table, func(e verbs.GIDEntry) bool { return e.Index == attr.AV.SGIDIndex })
-	if i < 0 {
-		return invalid(op, "no GID at this index; query the table again")
+	q.remote, q.sgid, q.flaps = remote, sgid, q.port.flaps
+	q.attr.AV, q.attr.PathMTU, q.attr.DestQPN, q.attr.RQPSN = attr.AV, attr.PathMTU, attr.DestQPN, attr.RQPSN
+	if q.typ == verbs.RC {
+		q.attr.MaxDestRdAtomic, q.attr.MinRNRTimer = attr.MaxDestRdAtomic, attr.MinRNRTimer
 	}
-	remote := q.f.portOf(attr.AV.DGID)
-	if remote == nil { // the address is not resolved, as on RoCE
-		return &verbs.Error{Op: op, Errno: syscall.ETIMEDOUT, Detail: "nobody has GID " + attr.AV.DGID.String()}
-	}
-	q.remote, q.sgid, q.flaps = remote, table[i].GID, q.port.flaps
-	a := *attr
-	a.Port, a.PKeyIndex, a.AccessFlags = q.attr.Port, q.attr.PKeyIndex, q.attr.AccessFlags
-	a.RemoteConnData = nil
-	q.attr = a
+	q.rqPSN = attr.RQPSN
 	q.state = verbs.StateRTR
 	return nil
 }
 
-// reset forgets everything posted, without completions.
+func (q *qp) toRTS(attr *verbs.QPAttr) {
+	q.attr.SQPSN, q.sqPSN = attr.SQPSN, attr.SQPSN
+	if q.typ == verbs.RC {
+		q.attr.Timeout, q.attr.RetryCnt = attr.Timeout, attr.RetryCnt
+		q.attr.RNRRetry, q.attr.MaxRdAtomic = attr.RNRRetry, attr.MaxRdAtomic
+	}
+	q.state = verbs.StateRTS
+}
+
+// reset forgets everything posted, without completions. What is on the wire
+// stays there.
 func (q *qp) reset() {
 	q.epoch++
 	q.state, q.attr = verbs.StateReset, verbs.QPAttr{}
@@ -215,7 +231,7 @@ func (q *qp) reset() {
 	q.rq, q.rqOut, q.rqTaken = nil, nil, 0
 	q.flying, q.waiting, q.killed, q.reported = false, false, false, false
 	q.retries, q.rnr, q.corrupt = 0, 0, 0
-	q.pieces = nil
+	q.pieces, q.in = nil, nil
 	q.send.list, q.recv.list = nil, nil
 	q.send.cq.forget(q)
 	q.recv.cq.forget(q)
@@ -243,7 +259,11 @@ func (q *qp) enterErr(unordered bool) {
 		q.complete(w, verbs.WCSuccess)
 	}
 	if unordered && connected && len(q.pending) > 0 {
-		q.leavePart(q.pending[0])
+		if q.typ == verbs.RC {
+			q.leavePart(q.pending[0])
+		} else {
+			q.escape(q.pending[0])
+		}
 	}
 	for _, w := range slices.Concat(q.unacked[acked:], q.pending) {
 		q.complete(w, verbs.WCFlushErr)
@@ -254,6 +274,7 @@ func (q *qp) enterErr(unordered bool) {
 		q.loseReceives()
 	}
 	q.dropPieces()
+	q.in = nil
 	for _, r := range q.rq {
 		q.completeRecv(r, verbs.WCFlushErr)
 	}
@@ -261,6 +282,21 @@ func (q *qp) enterErr(unordered bool) {
 	if len(q.recv.list) == 0 {
 		q.place(len(q.pieces)) // no completion will come to wait for
 	}
+}
+
+// enterSQE stops the send queue of UC and UD alone: the receive queue works on
+// until the user ends it too. The specification has it so (InfiniBand
+// Architecture, volume 1, 10.3.1); other adapters go to ERR (drivers/infiniband/
+// sw/rxe/rxe_req.c), and a user has to be ready for both.
+func (q *qp) enterSQE() {
+	q.state = verbs.StateSQE
+	q.epoch++
+	q.flying = false
+	q.f.record("sqe", uint64(q.qpn), 0)
+	for _, w := range q.pending {
+		q.complete(w, verbs.WCFlushErr)
+	}
+	q.pending = nil
 }
 
 func (q *qp) Destroy() error {

@@ -11,6 +11,7 @@ import (
 // sendWQE is a WR of the send queue.
 type sendWQE struct {
 	wr       verbs.SendWR
+	ah       *ah // UD: where to
 	length   uint32
 	inline   []byte // a copy of the payload
 	hash     uint32 // of the payload, when posted; 0 with hashed false
@@ -39,14 +40,15 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	defer q.pump() // also when a bad one ends the chain: those before it are posted
 	for i := range wrs {
 		wr := &wrs[i]
-		if q.state != verbs.StateRTS && q.state != verbs.StateErr {
+		stopped := q.state == verbs.StateErr || q.state == verbs.StateSQE
+		if q.state != verbs.StateRTS && !stopped {
 			return i, invalid(op, "the QP is in "+q.state.String())
 		}
 		if err := q.checkSend(wr); err != nil {
 			return i, err
 		}
-		if q.state == verbs.StateErr && q.f.chance(0.5) {
-			return i, invalid(op, "the QP is in ERR")
+		if stopped && q.f.chance(0.5) {
+			return i, invalid(op, "the QP is in "+q.state.String())
 		}
 		if len(q.sq) == q.cap.MaxSendWR {
 			q.f.violate(QueueOverflow, q.dev, q.qpn, "the send queue has %d entries", q.cap.MaxSendWR)
@@ -59,12 +61,13 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 
 func (q *qp) checkSend(wr *verbs.SendWR) error {
 	const op = "post send"
-	switch wr.Op {
-	case verbs.OpWrite, verbs.OpWriteWithImm, verbs.OpSend, verbs.OpSendWithImm:
-	case verbs.OpRead, verbs.OpCompareSwap, verbs.OpFetchAdd:
-		return &verbs.UnsupportedError{Provider: providerName, What: wr.Op.String()}
-	default:
-		return invalid(op, "unknown opcode")
+	if err := q.checkOp(wr.Op); err != nil {
+		return err
+	}
+	if q.typ == verbs.UD {
+		if err := q.checkAddress(wr); err != nil {
+			return err
+		}
 	}
 	if len(wr.SGL) > q.cap.MaxSendSGE {
 		return invalid(op, "more SGEs than the QP's max_send_sge")
@@ -82,8 +85,30 @@ func (q *qp) checkSend(wr *verbs.SendWR) error {
 	return nil
 }
 
+// checkOp refuses what the provider or the transport lacks.
+func (q *qp) checkOp(o verbs.Opcode) error {
+	switch o {
+	case verbs.OpSend, verbs.OpSendWithImm:
+		return nil
+	case verbs.OpWrite, verbs.OpWriteWithImm:
+		if q.typ == verbs.UD {
+			return invalid("post send", "UD has no RDMA")
+		}
+		return nil
+	case verbs.OpRead, verbs.OpCompareSwap, verbs.OpFetchAdd:
+		if q.typ != verbs.RC {
+			return invalid("post send", q.typ.String()+" has no "+o.String())
+		}
+		return &verbs.UnsupportedError{Provider: providerName, What: o.String()}
+	}
+	return invalid("post send", "unknown opcode")
+}
+
 func (q *qp) enqueue(wr *verbs.SendWR) {
 	w := &sendWQE{wr: *wr, postedAt: q.f.tick()}
+	if q.typ == verbs.UD {
+		w.ah = wr.AH.(*ah) // checkAddress has looked
+	}
 	w.wr.SGL = slices.Clone(wr.SGL)
 	for _, s := range wr.SGL {
 		w.length += s.Length
@@ -101,14 +126,24 @@ func (q *qp) enqueue(wr *verbs.SendWR) {
 	q.sq = append(q.sq, w)
 	switch {
 	case q.dev.fatal: // a doorbell that nobody hears
-	case q.state == verbs.StateErr:
+	case q.state == verbs.StateErr, q.state == verbs.StateSQE:
 		q.complete(w, verbs.WCFlushErr)
 	default:
-		if q.flaps != q.port.flaps && !q.reported {
-			q.reported = true
-			q.f.violate(StaleQP, q.dev, q.qpn, "the port flapped since the QP was built; rebuild it")
-		}
+		q.checkFresh(w)
 		q.pending = append(q.pending, w)
+	}
+}
+
+// checkFresh records a path that was found before the port's last flap. A UD QP
+// has none; its address handles do.
+func (q *qp) checkFresh(w *sendWQE) {
+	built, what := q.flaps, "QP"
+	if w.ah != nil {
+		built, what = w.ah.flaps, "address handle"
+	}
+	if built != q.port.flaps && !q.reported {
+		q.reported = true
+		q.f.violate(StaleQP, q.dev, q.qpn, "the port flapped since the %s was built; rebuild it", what)
 	}
 }
 

@@ -29,15 +29,22 @@ const (
 	QueueOverflow
 	// CQTooSmall: a CQ has fewer entries than its QPs have WRs.
 	CQTooSmall
-	// StaleQP: a post on a QP that was built before its port's last flap.
+	// StaleQP: a post on a QP, or to a UD address handle, that was built before
+	// its port's last flap.
 	StaleQP
-	// BadPath: two QPs were connected with different MTUs or PSNs.
+	// BadPath: two QPs were connected with different MTUs or PSNs, or a UC QP
+	// sends to one that is connected to another. RC and UC differ in what then
+	// arrives.
 	BadPath
+	// AHInFlight: an address handle was destroyed while a send WR outstanding
+	// here uses it.
+	AHInFlight
 )
 
 func (k ViolationKind) String() string {
 	names := [...]string{"source changed", "MR deregistered in flight", "write for a deregistered MR",
-		"overlapping writes", "QP destroyed busy", "queue overflow", "CQ too small", "stale QP", "bad path"}
+		"overlapping writes", "QP destroyed busy", "queue overflow", "CQ too small", "stale QP", "bad path",
+		"AH destroyed in flight"}
 	if int(k) < len(names) {
 		return names[k]
 	}
