@@ -14,8 +14,10 @@ import (
 type rig struct {
 	t    *testing.T
 	f    *sim.Fabric
+	typ  verbs.QPType // of the QPs that connect makes
 	a, b *end
 	next uint64
+	ahs  []verbs.AH
 }
 
 type end struct {
@@ -33,7 +35,12 @@ const rigBytes = 320 << 10
 
 func newRig(t *testing.T, seed uint64, opt sim.Options, qps int) *rig {
 	t.Helper()
-	r := &rig{t: t, f: sim.New(seed, opt)}
+	return newRigOf(t, verbs.RC, seed, opt, qps)
+}
+
+func newRigOf(t *testing.T, typ verbs.QPType, seed uint64, opt sim.Options, qps int) *rig {
+	t.Helper()
+	r := &rig{t: t, f: sim.New(seed, opt), typ: typ}
 	r.a, r.b = r.newEnd("a"), r.newEnd("b")
 	for range qps {
 		r.connect()
@@ -79,19 +86,19 @@ func gidOf(r *rig, ctx verbs.Context, port uint8) verbs.GIDEntry {
 func (r *rig) connect() {
 	r.t.Helper()
 	for _, e := range []*end{r.a, r.b} {
-		qp, err := e.pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq,
+		qp, err := e.pd.CreateQP(verbs.QPInitAttr{Type: r.typ, SendCQ: e.cq, RecvCQ: e.cq,
 			Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 2, MaxRecvSGE: 2}})
 		r.must(err)
-		r.must(qp.Modify(&verbs.QPAttr{State: verbs.StateInit, Port: 1, AccessFlags: verbs.AccessRemoteWrite},
-			verbs.InitMask(verbs.RC)))
+		r.must(qp.Modify(&verbs.QPAttr{State: verbs.StateInit, Port: 1, AccessFlags: verbs.AccessRemoteWrite,
+			QKey: rigQKey}, verbs.InitMask(r.typ)))
 		e.qps = append(e.qps, qp)
 	}
 	i := len(r.a.qps) - 1
 	for _, s := range [][2]*end{{r.a, r.b}, {r.b, r.a}} {
 		me, peer := s[0], s[1]
-		r.must(me.qps[i].Modify(r.rtr(me, peer, i), verbs.RTRMask(verbs.RC)))
+		r.must(me.qps[i].Modify(r.rtr(me, peer, i), verbs.RTRMask(r.typ)))
 		r.must(me.qps[i].Modify(&verbs.QPAttr{State: verbs.StateRTS, SQPSN: 5, Timeout: 8, RetryCnt: 2, RNRRetry: 7},
-			verbs.RTSMask(verbs.RC)))
+			verbs.RTSMask(r.typ)))
 	}
 }
 
@@ -117,6 +124,40 @@ func (r *rig) writeImm(from, to *end, off, n int) verbs.SendWR {
 	return wr
 }
 
+// send makes a signalled SEND of n bytes at off.
+func (r *rig) send(from *end, off, n int) verbs.SendWR {
+	r.next++
+	return verbs.SendWR{WRID: r.next, Op: verbs.OpSend, Flags: verbs.SendSignaled,
+		SGL: []verbs.SGE{{Addr: from.mr.Addr() + uint64(off), Length: uint32(n), LKey: from.mr.LKey()}}}
+}
+
+// message makes a signalled SEND for the QP number i of the peer; on UD with an
+// address handle of its own.
+func (r *rig) message(from, to *end, i, off, n int) verbs.SendWR {
+	r.t.Helper()
+	wr := r.send(from, off, n)
+	if r.typ != verbs.UD {
+		return wr
+	}
+	wr.AH, wr.RemoteQPN, wr.RemoteQKey = r.handle(from, to), to.qps[i].QPN(), rigQKey
+	return wr
+}
+
+// handle makes an address handle.
+func (r *rig) handle(from, to *end) verbs.AH {
+	r.t.Helper()
+	ah, err := from.pd.CreateAH(r.ahAttr(from, to))
+	r.must(err)
+	r.ahs = append(r.ahs, ah)
+	return ah
+}
+
+func (r *rig) ahAttr(from, to *end) verbs.AHAttr {
+	r.t.Helper()
+	return verbs.AHAttr{IsGlobal: true, DGID: gidOf(r, to.ctx, 1).GID, SGIDIndex: gidOf(r, from.ctx, 1).Index, HopLimit: 64,
+		Port: 1, TClass: 9}
+}
+
 func (r *rig) post(qp verbs.QP, wrs ...verbs.SendWR) {
 	r.t.Helper()
 	_, err := qp.PostSend(wrs)
@@ -129,7 +170,71 @@ func (r *rig) recv(qp verbs.QP) {
 	r.must(err)
 }
 
-const recvID = 1 << 40
+const (
+	recvID  = 1 << 40
+	rigQKey = 0x77
+)
+
+// recvInto posts a receive of n bytes at off.
+func (r *rig) recvInto(e *end, qp verbs.QP, off, n int) {
+	r.t.Helper()
+	_, err := qp.PostRecv([]verbs.RecvWR{{WRID: recvID,
+		SGL: []verbs.SGE{{Addr: e.mr.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}}}})
+	r.must(err)
+}
+
+// settle lets everything that is under way arrive.
+func (r *rig) settle() {
+	r.f.Advance(100 * ms)
+	for before := -1; before != len(r.a.wcs)+len(r.b.wcs); {
+		before = len(r.a.wcs) + len(r.b.wcs)
+		r.poll()
+	}
+}
+
+func (r *rig) wantState(qp verbs.QP, want verbs.QPState) {
+	r.t.Helper()
+	attr, err := qp.Query()
+	r.must(err)
+	if attr.State != want {
+		r.t.Errorf("QP %#x is in %v, want %v", qp.QPN(), attr.State, want)
+	}
+}
+
+// stopped is the state of a QP whose send failed: SQE or ERR.
+func (r *rig) stopped(qp verbs.QP) verbs.QPState {
+	r.t.Helper()
+	attr, err := qp.Query()
+	r.must(err)
+	if attr.State != verbs.StateErr && attr.State != verbs.StateSQE {
+		r.t.Errorf("QP %#x is in %v, want SQE or ERR", qp.QPN(), attr.State)
+	}
+	return attr.State
+}
+
+// split parts the completions of sends from those of receives.
+func split(wcs []verbs.WC) (sent, received []verbs.WC) {
+	for _, wc := range wcs {
+		if wc.WRID == recvID {
+			received = append(received, wc)
+		} else {
+			sent = append(sent, wc)
+		}
+	}
+	return sent, received
+}
+
+// wantAll asserts n completions, all of one status.
+func (r *rig) wantAll(wcs []verbs.WC, n int, want verbs.WCStatus) {
+	r.t.Helper()
+	ok := len(wcs) == n
+	for _, wc := range wcs {
+		ok = ok && wc.Status == want
+	}
+	if !ok {
+		r.t.Fatalf("statuses %v, want %d times %v", statuses(wcs), n, want)
+	}
+}
 
 func (r *rig) poll() {
 	var wcs [16]verbs.WC

@@ -72,7 +72,7 @@ func forbidden(n ast.Node) string {
 				if id, ok := sel.X.(*ast.Ident); ok && id.Name == "f" {
 					return "iteration over the map f.qps"
 				}
-			case "used", "cuts", "lkeys", "rkeys", "revoked":
+			case "used", "cuts", "lkeys", "rkeys", "revoked", "lastTo", "lost":
 				return "iteration over the map " + sel.Sel.Name
 			}
 		}
