@@ -72,7 +72,7 @@ func showDevices(w io.Writer, cfg *config.Config, selection *device.Selection, c
 		for _, p := range look.Ports {
 			fmt.Fprintln(table, strings.Join(portRow(d, p, selection.UsesPort(d.Name, p.Number)), "\t"))
 		}
-		notes = append(notes, deviceNotes(cfg, d, look)...)
+		notes = append(notes, deviceNotes(cfg, selection, d, look)...)
 	}
 	table.Flush()
 	for _, n := range notes {
@@ -125,7 +125,7 @@ func yesNo(b bool) string {
 }
 
 // deviceNotes say why a device is used or not, and what is wrong with it.
-func deviceNotes(cfg *config.Config, d device.Device, look device.Look) []string {
+func deviceNotes(cfg *config.Config, selection *device.Selection, d device.Device, look device.Look) []string {
 	text := d.Name + ": " + d.Why
 	if d.Detail != "" {
 		text += " (" + d.Detail + ")"
@@ -138,7 +138,7 @@ func deviceNotes(cfg *config.Config, d device.Device, look device.Look) []string
 		return notes
 	}
 	for _, p := range look.Ports {
-		if p.Problem != nil {
+		if p.Problem != nil && selection.UsesPort(d.Name, p.Number) {
 			notes = append(notes, "  "+p.Problem.Error())
 		}
 	}

@@ -115,6 +115,9 @@ func checkDevices(cfg *config.Config, s *device.Selection, selectErr error) (out
 			out = append(out, fail("devices", look.Problem.Fix, "%s", look.Problem.What))
 		}
 		for _, p := range look.Ports {
+			if !s.UsesPort(d.Name, p.Number) {
+				continue
+			}
 			lines = append(lines, line{d, p})
 			offers = append(offers, p.Offer(d.DeviceInfo, uint64(cfg.Session.RailRate)))
 			if p.Problem == nil {

@@ -68,11 +68,36 @@ func (c *candidate) findIn(i int, info verbs.DeviceInfo, n config.DeviceName) []
 			// An address that is in no table is found by its interface: IPoIB's
 			// are never there, RoCE's not while the port is down.
 			if inTable || over != "" && slices.Contains(p.Netdevs, over) {
-				add(p.Number, verbs.GIDWish{Addr: n.Addr})
+				wish := verbs.GIDWish{Addr: n.Addr}
+				if !n.Addr.IsValid() {
+					wish.Addr = addressOf(p, n.Name)
+				}
+				add(p.Number, wish)
 			}
 		}
 	}
 	return found
+}
+
+// addressOf is the address of an interface that shares a port with others, as
+// VLANs do: which network it is on matters, and a GIDWish can tell only by
+// address. The zero address where the interface has the port for itself, or no
+// address yet.
+func addressOf(p HostPort, netdev string) netip.Addr {
+	var own []verbs.GIDEntry
+	for _, g := range p.GIDs {
+		if g.Netdev == netdev {
+			own = append(own, g)
+		}
+	}
+	if len(own) == len(p.GIDs) {
+		return netip.Addr{}
+	}
+	g, err := verbs.ChooseGID(own, verbs.GIDWish{})
+	if err != nil {
+		return netip.Addr{}
+	}
+	return g.GID.Addr()
 }
 
 func (c *candidate) netdevOf(a netip.Addr) string {

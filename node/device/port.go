@@ -38,9 +38,9 @@ type Look struct {
 	Ports   []Port
 }
 
-// Look opens a device that is used, queries its ports and closes it. It changes
-// nothing, and works beside a node that uses the device. What is not used is
-// not opened.
+// Look opens a device that is used, queries its ports, also those that are not
+// used (UsesPort), and closes it. It changes nothing, and works beside a node
+// that uses the device. What is not used is not opened.
 func (s *Selection) Look(d Device) Look {
 	var look Look
 	if d.Used {
@@ -68,9 +68,6 @@ func (s *Selection) queryPorts(ctx verbs.Context, d Device) []Port {
 	host := s.host(d.Name)
 	var out []Port
 	for n := 1; n <= min(d.Ports, maxPorts); n++ {
-		if !s.UsesPort(d.Name, uint8(n)) {
-			continue
-		}
 		netdevs := []string(nil)
 		pkey := uint16(0)
 		for _, hp := range host.Ports {

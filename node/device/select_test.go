@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"mover/node/config"
+	"mover/numa"
 	"mover/verbs"
 	"mover/verbs/ibv"
 )
@@ -102,11 +103,14 @@ func TestNames(t *testing.T) {
 	f.port("mlx5_3", 1, "4: ACTIVE", "InfiniBand", gid{0, "fe80::9", "IB/RoCE v1", ""})
 	f.port("mlx5_3", 2, "4: ACTIVE", "Ethernet", roce("eth3", "fe80::3", "2001:db8::3")...)
 	f.node("mlx5_3")
+	vlan := append(roce("eth4", "fe80::4", "::ffff:192.0.2.4"), gid{8, "::ffff:198.51.100.4", "RoCE v2", "eth4.100"})
+	f.port("mlx5_4", 1, "4: ACTIVE", "Ethernet", vlan...)
+	f.node("mlx5_4")
 	f.rxe("arxe", "eth2", "192.0.2.2") // sorts before, and over the same interface
 	f.rxeDown("rxe9", "eth9")
 	f.addresses[netip.MustParseAddr("198.51.100.9")] = "eth9"
-	p := provider("ibv", "arxe", "mlx5_0", "mlx5_2", "mlx5_3", "rxe9")
-	p.infos[0].Software, p.infos[4].Software = true, true
+	p := provider("ibv", "arxe", "mlx5_0", "mlx5_2", "mlx5_3", "mlx5_4", "rxe9")
+	p.infos[0].Software, p.infos[5].Software = true, true
 	p.infos[3].Ports = 2
 	hardware := f.hardware(func() (verbs.Provider, error) { return p, nil })
 	if hardware.missing != nil {
@@ -116,7 +120,7 @@ func TestNames(t *testing.T) {
 		names string
 		want  string // device:ports=wish of those used, or the error
 	}{
-		{"", "arxe:1 mlx5_0:1 mlx5_2:1 mlx5_3:1 mlx5_3:2 rxe9:1"},
+		{"", "arxe:1 mlx5_0:1 mlx5_2:1 mlx5_3:1 mlx5_3:2 mlx5_4:1 rxe9:1"},
 		{"mlx5_2", "mlx5_2:1"},
 		{"mlx5_3:2", "mlx5_3:2"},
 		{"mlx5_3:3", "none of its devices"},
@@ -125,6 +129,8 @@ func TestNames(t *testing.T) {
 		{"eth3:2", "mlx5_3:2"},
 		{"eth3:1", "none of its devices"},
 		{"ib0", "mlx5_0:1"},
+		{"eth4", "mlx5_4:1=192.0.2.4"}, // not that of the VLAN
+		{"eth4.100", "mlx5_4:1=198.51.100.4"},
 		{"192.0.2.3", "mlx5_2:1=192.0.2.3"},
 		{"2001:db8::3", "mlx5_3:2=2001:db8::3"},
 		{"192.0.2.10", "mlx5_0:1=192.0.2.10"},   // IPoIB
@@ -291,5 +297,31 @@ func TestLibraryOfTheSetting(t *testing.T) {
 	_, err := f.Select(cfg, nil)
 	if !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), want) {
 		t.Error(err)
+	}
+}
+
+// TestVirtualDevicesNode: a Soft-RoCE device is on the NUMA node of the
+// hardware under its interface.
+func TestVirtualDevicesNode(t *testing.T) {
+	f := newFixture(t)
+	f.rxe("rxe0", "eth0", "192.0.2.1")
+	f.file("1", f.Sys, "devices/pci0000:80/0000:80:01.0/numa_node")
+	f.file("", f.Sys, "devices/pci0000:80/0000:80:01.0/virtio3/uevent")
+	if err := os.Symlink(f.Sys+"/devices/pci0000:80/0000:80:01.0/virtio3", f.Sys+"/class/net/eth0/device"); err != nil {
+		t.Fatal(err)
+	}
+	p := f.checked()
+	p.infos = must(ibv.HostDevices(f.Sys))
+	s, err := choose(config.Default(), []candidate{f.hardware(func() (verbs.Provider, error) { return p, nil })})
+	if err != nil || len(s.Used()) != 1 {
+		t.Fatal(s, err)
+	}
+	d := s.Used()[0]
+	if d.NUMANode != 1 || d.Netdev != "eth0" || !d.Software {
+		t.Errorf("%+v", d)
+	}
+	two := &numa.Topology{Nodes: []numa.Node{{ID: 0}, {ID: 1}}}
+	if NodeOf(two, d) != 1 || NodeOf(two, verbs.DeviceInfo{NUMANode: -1}) != 0 || NodeOf(two, verbs.DeviceInfo{NUMANode: 7}) != 0 {
+		t.Error("NodeOf")
 	}
 }
