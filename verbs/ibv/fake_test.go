@@ -252,6 +252,9 @@ func (f *fake) open() *device {
 		if err := ctx.Close(); err != nil && !ctx.closed.Load() {
 			f.t.Errorf("close: %v", err)
 		}
+		if n := len(ctx.cqs); n != 0 {
+			f.t.Errorf("the device still knows %d CQs", n)
+		}
 	})
 	return ctx
 }

@@ -44,6 +44,10 @@ func leakFree() bool {
 			clean = false
 		}
 	}
+	if n := blocks(); n != 0 {
+		fmt.Fprintf(os.Stderr, "leak: %d arrays of C memory\n", n)
+		clean = false
+	}
 	return clean
 }
 

@@ -190,6 +190,9 @@ func array[T any](n int) []T {
 	return unsafe.Slice((*T)(p), n)
 }
 
+// blocks is how many arrays exist, for leak checks.
+func blocks() int { return int(C.mv_blocks()) }
+
 func freeArray[T any](a []T) { C.mv_free(unsafe.Pointer(unsafe.SliceData(a))) }
 
 // addressOf is the address of a[i] as C keeps it, 0 for an empty array.

@@ -321,3 +321,33 @@ func TestCreateWhileDestroying(t *testing.T) {
 		t.Errorf("counts %+v, want %+v", got, before)
 	}
 }
+
+// TestLives: QPs and CQs that come and go leave neither objects of the library
+// nor C memory behind, also when creating fails half way.
+func TestLives(t *testing.T) {
+	r := newRig(t, verbs.RC)
+	live, arrays := r.get("LIVE"), blocks()
+	for i := range 200 {
+		cq, err := r.dev.CreateCQ(verbs.CQInitAttr{Entries: 8})
+		must(t, err)
+		qp, err := r.pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: cq, RecvCQ: r.cq,
+			Cap: verbs.QPCap{MaxSendWR: 1 + i%100, MaxRecvWR: i % 3, MaxSendSGE: i % 2, MaxRecvSGE: 1}})
+		must(t, err)
+		r.connect(qp)
+		must(t, qp.Modify(&verbs.QPAttr{State: verbs.StateErr}, verbs.AttrState))
+		must(t, qp.Destroy())
+		must(t, cq.Destroy())
+		r.set("CQ_ERRNO", uint64(syscall.ENOMEM))
+		r.set("QP_ERRNO", uint64(syscall.ENOMEM))
+		_, errCQ := r.dev.CreateCQ(verbs.CQInitAttr{Entries: 8})
+		_, errQP := r.pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: r.cq, RecvCQ: r.cq})
+		if errCQ == nil || errQP == nil {
+			t.Fatal("made in spite of ENOMEM")
+		}
+		r.set("CQ_ERRNO", 0)
+		r.set("QP_ERRNO", 0)
+	}
+	if r.get("LIVE") != live || blocks() != arrays {
+		t.Errorf("%d objects and %d arrays, then %d and %d", live, arrays, r.get("LIVE"), blocks())
+	}
+}
