@@ -107,6 +107,7 @@ type candidate struct {
 	missing     *Problem
 	host        Host
 	hostDevices []HostDevice
+	found       []verbs.DeviceInfo    // hostDevices, for when there is no provider
 	addresses   map[string]netip.Addr // of software devices, by name
 }
 
@@ -136,6 +137,7 @@ func (h Host) hardware(open func() (verbs.Provider, error)) candidate {
 		c.missing = &Problem{err.Error(), "mount sysfs on " + h.Sys}
 		return c
 	}
+	c.found, _ = ibv.HostDevices(h.Sys) // reads the same directory
 	switch {
 	case len(c.hostDevices) == 0:
 		c.missing = h.NoDevice()
@@ -203,6 +205,7 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 		infos, missing := c.devices()
 		if missing != nil {
 			passed = append(passed, passedProvider{c.name, []*Problem{missing}})
+			s.pass(c.found, missing.Error())
 			continue
 		}
 		if c.name == "soft" && cfg.Devices.Fallback == "forbid" {
@@ -229,7 +232,7 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 	}
 	if s.Provider == nil {
 		s.Reason = passed.found()
-		return s, fmt.Errorf("%w: %s; %s", ErrNoDevice, passed.withFixes(), remedy(cfg))
+		return s, fmt.Errorf("%w: %s; %s", ErrNoDevice, passed.withFixes(), remedy(cfg, passed))
 	}
 	return s, nil
 }
@@ -373,9 +376,15 @@ func reasonFor(name string, fallback bool, passed passedOver) string {
 	return name + " has devices"
 }
 
-func remedy(cfg *config.Config) string {
+// remedy is what to do besides the fixes of the problems.
+func remedy(cfg *config.Config, passed passedOver) string {
 	if cfg.Devices.Fallback == "forbid" {
 		return "see `mover doctor`, or set devices.fallback: allow to run without RDMA"
+	}
+	for _, p := range passed {
+		if slices.ContainsFunc(p.why, func(w *Problem) bool { return w.Fix != "" }) {
+			return "see `mover doctor`"
+		}
 	}
 	return "change devices.providers or devices.names (see `mover devices`)"
 }

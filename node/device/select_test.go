@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,6 +56,7 @@ func TestChoose(t *testing.T) {
 		{"by name, of the second", "allow", []string{"soft0"}, []candidate{hardware, software}, "soft+: soft0", "falling back to software verbs: ibv: none of its devices (mlx5_0, mlx5_1) is in devices.names"},
 		{"by a name nobody has", "allow", []string{"x"}, []candidate{hardware, software}, "", "change devices.providers or devices.names"},
 		{"by a name nobody has, and one", "allow", []string{"mlx5_1", "x"}, []candidate{hardware, software}, "", "devices.names: x is not a device, interface or address of ibv, which has mlx5_0, mlx5_1; correct"},
+		{"no fallback asked for", "allow", nil, []candidate{none}, "", "ibv: no library; install it; see `mover doctor`"},
 		{"a port nobody has", "allow", []string{"mlx5_1:2"}, []candidate{hardware}, "", "none of its devices"},
 		{"one cannot be opened", "allow", nil, []candidate{half, software}, "ibv: mlx5_1", "ibv has devices"},
 		{"none can be opened", "allow", nil, []candidate{broken, software}, "soft+: soft0", "ibv: device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; device mlx5_1 cannot be opened: /dev/infiniband/uverbs7: permission denied"},
@@ -264,6 +266,11 @@ func TestHardwareIsExplained(t *testing.T) {
 				text = err.Error()
 			} else if !s.Fallback {
 				t.Errorf("%s: no fallback", c.name)
+			}
+			for _, d := range must(f.Devices()) {
+				if !slices.ContainsFunc(s.Devices, func(x Device) bool { return x.Name == d.Name && !x.Used && x.Why != "" }) {
+					t.Errorf("%s, %s: %s is not listed", c.name, fallback, d.Name)
+				}
 			}
 			for _, want := range c.want {
 				if !fixes {
