@@ -34,6 +34,10 @@ func child(args []string) error {
 	f.Int64Var(&r.Options.ItemBytes, "item", 0, "")
 	f.IntVar(&r.Options.Items, "items", 0, "")
 	f.Int64Var(&r.Options.BlockBytes, "block", 0, "")
+	f.IntVar(&r.Options.Count, "count", 0, "")
+	f.StringVar(&r.Options.Provider, "provider", "", "")
+	f.StringVar(&r.Options.Device, "ib-dev", "", "")
+	f.StringVar(&r.Options.Idle, "idle", "", "")
 	verify := f.String("verify", "", "")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -66,5 +70,29 @@ func TestTwoProcesses(t *testing.T) {
 			t.Errorf("resident memory below the arena's: %+v", r)
 		}
 		t.Logf("%+v", r)
+	}
+}
+
+// TestCounted: so many transfers are measured as were asked for, over the
+// device that was named.
+func TestCounted(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bytes, count = 8 << 20, 7
+	r, err := Run(t.Context(), Options{Seconds: 60, Count: count, ItemBytes: bytes, Items: 2, Provider: "soft", Device: "soft1", Idle: "adaptive",
+		Program: program, Errors: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Transfers != count || r.Bytes != count*bytes || r.Devices != "soft1" || r.Rails != 1 || r.Provider != "soft" {
+		t.Errorf("%+v", r)
+	}
+	if r.CPUSource <= 0 || r.CPUDestination <= 0 || r.GBPerSecond*8/r.GbitPerSecond < 0.999 || r.GBPerSecond*8/r.GbitPerSecond > 1.001 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := Run(t.Context(), Options{Seconds: 60, Count: 1, ItemBytes: bytes, Items: 1, Provider: "soft", Device: "soft7", Program: program}); err == nil {
+		t.Error("measured over a device that is not there")
 	}
 }

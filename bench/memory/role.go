@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"mover/bench/procfs"
@@ -42,6 +43,7 @@ type side struct {
 	path    *datapath.Path
 	control *peer.Control
 	regions chan region // free memory for items
+	taken   taking      // what the receiving side used
 }
 
 // Serve runs the role to its end.
@@ -50,6 +52,7 @@ func (r *Role) Serve(ctx context.Context) error {
 	if r.Name == "receive" {
 		self, other = other, self
 	}
+	r.choose()
 	if len(r.Config.Pollers.CPUs) == 0 {
 		r.Config.Pollers.CPUs = pollerCPU(r.Name)
 	}
@@ -71,6 +74,19 @@ func (r *Role) Serve(ctx context.Context) error {
 	defer cancel()
 	err = errors.Join(err, s.releaseAll(stop))
 	return err
+}
+
+// choose puts the options in place of the settings.
+func (r *Role) choose() {
+	if r.Options.Provider != "" {
+		r.Config.Devices.Providers = []string{r.Options.Provider}
+	}
+	if r.Options.Device != "" {
+		r.Config.Devices.Names = []string{r.Options.Device}
+	}
+	if r.Options.Idle != "" {
+		r.Config.Pollers.Idle = r.Options.Idle
+	}
 }
 
 func (r *Role) open(ctx context.Context, self, other string) (*side, error) {
@@ -150,12 +166,11 @@ func (r *Role) receive(_ context.Context, s *side) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(r.Stdout).Encode(Report{RSSBytesDestination: rss})
+	return json.NewEncoder(r.Stdout).Encode(Report{RSSBytesDestination: rss, CPUDestination: s.taken.cpus()})
 }
 
-// send keeps Items items in flight for the given time and reports the rate at
-// which the destination acked them, from the first ack of the second round on:
-// the first warms up.
+// send keeps Items items in flight and reports the rate at which the
+// destination acked them.
 func (r *Role) send(ctx context.Context, s *side) error {
 	conn, err := s.control.Dial(ctx, destinationName)
 	if err != nil {
@@ -168,10 +183,6 @@ func (r *Role) send(ctx context.Context, s *side) error {
 	if err := link.Ready(ctx); err != nil {
 		return err
 	}
-	type ended struct {
-		region region
-		result engine.ItemResult
-	}
 	results := make(chan ended, r.Options.Items)
 	start := func() {
 		l := <-s.regions
@@ -181,11 +192,7 @@ func (r *Role) send(ctx context.Context, s *side) error {
 	for range r.Options.Items {
 		start()
 	}
-	warm := min(time.Duration(r.Options.Seconds)*time.Second/4, time.Second)
-	begin := time.Now()
-	var from time.Time
-	var bytes int64
-	var last time.Time
+	m := newMeasurement(&r.Options)
 	var failed error
 	for out := r.Options.Items; out > 0; {
 		e := <-results
@@ -197,14 +204,8 @@ func (r *Role) send(ctx context.Context, s *side) error {
 		if failed != nil {
 			continue // until nothing is in flight
 		}
-		now := time.Now()
-		if !from.IsZero() {
-			bytes += r.Options.ItemBytes
-			last = now
-		} else if now.Sub(begin) >= warm {
-			from = now
-		}
-		if now.Sub(begin) < time.Duration(r.Options.Seconds)*time.Second {
+		m.acked(time.Now())
+		if m.wantsMore(time.Now(), out) {
 			start()
 			out++
 		}
@@ -212,19 +213,27 @@ func (r *Role) send(ctx context.Context, s *side) error {
 	if failed != nil {
 		return failed
 	}
-	if bytes == 0 {
+	if m.transfers == 0 {
 		return errors.New("no item arrived within the time; use more seconds or smaller items")
 	}
 	rss, err := procfs.PeakResident(os.Getpid())
 	if err != nil {
 		return err
 	}
-	sec := last.Sub(from).Seconds()
-	return json.NewEncoder(r.Stdout).Encode(Report{
-		GbitPerSecond: float64(bytes) * 8 / sec / 1e9, Bytes: bytes, Seconds: sec, Verify: verifyName(r.Options.Verify),
-		RSSBytesSource: rss, ArenaBytes: s.path.ArenaBytes() + r.blocks(), BlockBytes: r.Options.BlockBytes,
-		Provider: s.path.Selection().Provider.Name(), Rails: len(s.path.Selection().Used()),
-	})
+	report := m.report()
+	report.RSSBytesSource, report.ArenaBytes, report.BlockBytes = rss, s.path.ArenaBytes()+r.blocks(), r.Options.BlockBytes
+	var names []string
+	for _, d := range s.path.Selection().Used() {
+		names = append(names, d.Name)
+	}
+	report.Provider, report.Rails, report.Devices = s.path.Selection().Provider.Name(), len(names), strings.Join(names, ",")
+	return json.NewEncoder(r.Stdout).Encode(report)
+}
+
+// ended is an item that is over, and its memory.
+type ended struct {
+	region region
+	result engine.ItemResult
 }
 
 func (s *side) releaseAll(ctx context.Context) error {
@@ -252,6 +261,7 @@ type receiver struct{ side *side }
 func (r *receiver) Open(s *engine.Session, ref engine.ItemRef, offer *engine.ItemOffer) {
 	select {
 	case l := <-r.side.regions:
+		r.side.taken.begin()
 		if offer.Kind == engine.Direct && int64(len(l.Bytes())) >= offer.Bytes {
 			s.Opened(ref, &engine.Target{Memory: l.Bytes(), Handle: l}, false, nil, nil)
 			return
@@ -265,6 +275,7 @@ func (r *receiver) Open(s *engine.Session, ref engine.ItemRef, offer *engine.Ite
 // Publish implements engine.Receiver.
 func (r *receiver) Publish(s *engine.Session, ref engine.ItemRef, t *engine.Target, _ uint32, _ bool) {
 	r.side.regions <- t.Handle.(region)
+	r.side.taken.published()
 	s.Published(ref, nil, nil)
 }
 

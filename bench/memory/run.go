@@ -20,6 +20,13 @@ import (
 type Options struct {
 	Seconds int  // 1..3600
 	Verify  bool // CRC32C at both ends
+	// Count, when not 0, measures so many transfers of one item instead of
+	// Seconds, which then only bounds the run. The first Items are not measured:
+	// they warm up.
+	Count int
+	// Provider ("auto", "ibv", "soft"), Device and Idle ("spin", "adaptive")
+	// replace the configuration's settings where they are not "".
+	Provider, Device, Idle string
 	// ItemBytes is the size of one item; Items of them are in flight at once.
 	ItemBytes int64
 	Items     int
@@ -43,6 +50,13 @@ type Report struct {
 	BlockBytes          int64   `json:"block_bytes"` // 0: memory of its own for every byte
 	Provider            string  `json:"provider"`
 	Rails               int     `json:"rails"`
+	Devices             string  `json:"devices"` // names, with commas
+	Transfers           int     `json:"transfers"`
+	GBPerSecond         float64 `json:"gb_per_s"` // gigabytes, decimal
+	// CPUs used by each process: the source's while it was measured, the
+	// destination's from the first offer to the last item published.
+	CPUSource      float64 `json:"cpu_source"`
+	CPUDestination float64 `json:"cpu_destination"`
 }
 
 // The names of the two nodes.
@@ -77,8 +91,15 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	common := []string{"bench", "mem", "--dir", dir, "--seconds", strconv.Itoa(o.Seconds), "--verify", verifyName(o.Verify),
 		"--item", strconv.FormatInt(o.ItemBytes, 10), "--items", strconv.Itoa(o.Items),
 		"--block", strconv.FormatInt(o.BlockBytes, 10)}
-	if o.Config != "" {
-		common = append(common, "--config", o.Config)
+	for _, option := range []struct{ name, value string }{
+		{"--config", o.Config}, {"--provider", o.Provider}, {"--ib-dev", o.Device}, {"--idle", o.Idle},
+	} {
+		if option.value != "" {
+			common = append(common, option.name, option.value)
+		}
+	}
+	if o.Count > 0 {
+		common = append(common, "--count", strconv.Itoa(o.Count))
 	}
 	receiver := exec.CommandContext(ctx, o.Program, append(common, "--role", "receive", "--fingerprint", ids[sourceName].Fingerprint)...)
 	receiver.Stderr = o.Errors
@@ -121,7 +142,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := receiver.Wait(); err != nil {
 		return Report{}, fmt.Errorf("the receiver: %w", err)
 	}
-	report.RSSBytesDestination = received.RSSBytesDestination
+	report.RSSBytesDestination, report.CPUDestination = received.RSSBytesDestination, received.CPUDestination
 	return report, nil
 }
 
