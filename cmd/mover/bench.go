@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,8 +15,8 @@ import (
 func benchCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "bench",
-		Usage:       "measure the data path of this host",
-		Subcommands: []*cli.Command{benchMemCommand()},
+		Usage:       "measure ports of two hosts, or the data path of this one",
+		Subcommands: []*cli.Command{benchBandwidthCommand(), benchLatencyCommand(), benchRateCommand(), benchMemCommand()},
 	}
 }
 
@@ -30,6 +31,10 @@ func benchMemCommand() *cli.Command {
 		Flags: []cli.Flag{
 			configFlag(),
 			&cli.IntFlag{Name: "seconds", Value: 5, Usage: "how `LONG` to measure"},
+			&cli.IntFlag{Name: "count", Usage: "measure so many transfers instead, after as many as are in flight; without --seconds they have 600 s"},
+			&cli.StringFlag{Name: "provider", Usage: "instead of devices.providers: `auto, ibv or soft`"},
+			&cli.StringFlag{Name: "ib-dev", Aliases: []string{"d"}, Usage: "instead of devices.names: one `DEVICE`, for both processes"},
+			&cli.StringFlag{Name: "idle", Usage: "instead of pollers.idle: `spin or adaptive`"},
 			&cli.StringFlag{Name: "verify", Value: "crc32c", Usage: "`crc32c or none`"},
 			&cli.Int64Flag{Name: "item", Value: 32 << 20, Usage: "`BYTES` of one item"},
 			&cli.IntFlag{Name: "items", Value: 2, Usage: "items in flight"},
@@ -47,12 +52,21 @@ func benchMem(c *cli.Context) error {
 		return err
 	}
 	o := memory.Options{Seconds: c.Int("seconds"), Verify: c.String("verify") == "crc32c", ItemBytes: c.Int64("item"), Items: c.Int("items"),
-		BlockBytes: c.Int64("block")}
+		BlockBytes: c.Int64("block"), Count: c.Int("count"), Provider: c.String("provider"), Device: c.String("ib-dev"), Idle: c.String("idle")}
+	if o.Count > 0 && !c.IsSet("seconds") {
+		o.Seconds = 600
+	}
 	switch {
 	case c.String("verify") != "crc32c" && c.String("verify") != "none":
 		return usagef("--verify: %q; allowed: crc32c, none", c.String("verify"))
 	case o.Seconds < 1 || o.Seconds > 3600:
 		return usagef("--seconds: %d; allowed: 1 to 3600", o.Seconds)
+	case o.Count < 0 || o.Count > 1_000_000:
+		return usagef("--count: %d; allowed: 1 to 1000000", o.Count)
+	case !slices.Contains([]string{"", "auto", "ibv", "soft"}, o.Provider):
+		return usagef("--provider: %q; allowed: auto, ibv, soft", o.Provider)
+	case !slices.Contains([]string{"", "spin", "adaptive"}, o.Idle):
+		return usagef("--idle: %q; allowed: spin, adaptive", o.Idle)
 	case o.Items < 1 || o.Items > 64:
 		return usagef("--items: %d; allowed: 1 to 64", o.Items)
 	case o.ItemBytes < 2<<20 || o.ItemBytes%(2<<20) != 0 || o.ItemBytes > 16<<30:
@@ -78,8 +92,8 @@ func benchMem(c *cli.Context) error {
 	if c.Bool("json") {
 		return json.NewEncoder(c.App.Writer).Encode(r)
 	}
-	fmt.Fprintf(c.App.Writer, "%.2f Gbit/s  memory to memory, verify %s, %s verbs, %d rails\n%.1f GB in %.2f s; resident %d MiB and %d MiB, arena %d MiB\n",
-		r.GbitPerSecond, r.Verify, r.Provider, r.Rails, float64(r.Bytes)/1e9, r.Seconds,
+	fmt.Fprintf(c.App.Writer, "%.2f Gbit/s  memory to memory, verify %s, %s verbs, %d rails\n%d transfers, %.1f GB in %.2f s; CPUs %.2f and %.2f; resident %d MiB and %d MiB, arena %d MiB\n",
+		r.GbitPerSecond, r.Verify, r.Provider, r.Rails, r.Transfers, float64(r.Bytes)/1e9, r.Seconds, r.CPUSource, r.CPUDestination,
 		r.RSSBytesSource>>20, r.RSSBytesDestination>>20, r.ArenaBytes>>20)
 	return nil
 }
