@@ -34,7 +34,7 @@ func (s *Session) fill() {
 	for more := true; more; {
 		more = false
 		for _, g := range s.groups {
-			if g.upLanes == 0 || g.push.Free() == 0 {
+			if !g.usable() || g.push.Free() == 0 {
 				continue
 			}
 			c := s.nextChunk()

@@ -48,6 +48,14 @@ func (p *LocalPort) endpoint(like verbs.GID) (endpoint, error) {
 	return endpoint{layer: attr.LinkLayer, gid: gid, lid: attr.LID, mtu: attr.ActiveMTU, grh: attr.GRHRequired}, nil
 }
 
+// otherFamily is an address of the other family than g's.
+func otherFamily(g verbs.GID) verbs.GID {
+	if g.Addr().Is4() {
+		return verbs.GID{15: 1}
+	}
+	return verbs.GID{10: 0xff, 11: 0xff, 15: 1}
+}
+
 // holds reports whether QPs that were built on the endpoint still have its
 // addresses; gidIndex is where the GID is now.
 func (e *endpoint) holds(p *LocalPort) (gidIndex int, err error) {

@@ -22,7 +22,10 @@ type fakeNode struct {
 type fakeCQ struct {
 	verbs.CQ
 	wcs []verbs.WC
+	arm error
 }
+
+func (c *fakeCQ) ReqNotify(bool) error { return c.arm }
 
 func (c *fakeCQ) Poll(wcs []verbs.WC) (int, error) {
 	n := copy(wcs, c.wcs)
@@ -38,7 +41,11 @@ type fakeQP struct {
 	kept    []verbs.WC
 	posted  []uint32 // immediates, when recording
 	record  bool
-	credits bool // the peer credits what is written
+	credits bool  // the peer credits what is written
+	modify  error // of every transition but that to ERR
+	toErr   error // of that
+
+	destroyed int
 }
 
 func (q *fakeQP) PostRecv(wrs []verbs.RecvWR) (int, error) { return len(wrs), nil }
@@ -66,7 +73,10 @@ func (q *fakeQP) PostSend(wrs []verbs.SendWR) (int, error) {
 // ERR.
 func (q *fakeQP) Modify(attr *verbs.QPAttr, _ verbs.AttrMask) error {
 	if attr.State != verbs.StateErr {
-		return nil
+		return q.modify
+	}
+	if q.toErr != nil {
+		return q.toErr
 	}
 	l := q.n.g.lanes[q.lane]
 	for _, wc := range q.kept {
@@ -80,7 +90,7 @@ func (q *fakeQP) Modify(attr *verbs.QPAttr, _ verbs.AttrMask) error {
 	return nil
 }
 
-func (q *fakeQP) Destroy() error { return nil }
+func (q *fakeQP) Destroy() error { q.destroyed++; return nil }
 
 // arrive is a message from the peer on a lane.
 func (n *fakeNode) arrive(l *lane, imm, bytes uint32) {

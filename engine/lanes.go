@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"mover/reason"
 	"mover/verbs"
@@ -33,8 +32,9 @@ type sessionLane struct {
 	psn   uint32
 	// here is the port's address in this life; peerGID what was last known of
 	// the other end's.
-	here    endpoint
-	peerGID verbs.GID
+	here     endpoint
+	peerGID  verbs.GID
+	declined bool // the peer would not take the last life up (dialler)
 
 	laneLife
 	wasTried bool  // the first life came to something, or to nothing
@@ -69,13 +69,16 @@ func (s *Session) laneDrained(e *event) {
 	if s.phase >= phaseClosing {
 		return
 	}
+	wasUp := l.lived
 	s.unready(l)
 	s.flushLanes() // the peer hears of the lane before it hears of its end
 	l.drained, l.openBy = true, 0
-	s.cfg.Log("lane down", "lane", l.index, "rail", l.rail, "credit", l.credit, "cause", e.cause.String(), "detail", e.detail,
-		"vendor_err", e.vendor, "unsettled_slots", len(e.list.slots), "unsettled_segments", len(e.list.segments))
+	if wasUp { // what never was up is tried again and again: its trouble is told once
+		s.cfg.Log("lane down", "lane", l.index, "rail", l.rail, "credit", l.credit, "cause", e.cause.String(), "detail", e.detail,
+			"vendor_err", e.vendor, "unsettled_slots", len(e.list.slots), "unsettled_segments", len(e.list.segments))
+	}
 	if e.cause != verbs.WCFlushErr {
-		s.troubles[l.rail] = s.failure(l, e.cause, e.detail)
+		s.trouble(l, s.failure(l, e.cause, e.detail))
 	}
 	if l.told {
 		s.send(&LaneDown{Lane: e.lane, Cause: clip(s.causeText(e)), Slots: e.list.slots, Segments: e.list.segments})
@@ -84,6 +87,26 @@ func (s *Session) laneDrained(e *event) {
 	}
 	s.laneOver(l)
 	s.tried(l)
+	s.spread(l, e, wasUp)
+}
+
+// spread takes down what a failure proves to be down as well: with a device
+// every lane on it, with a path that does not answer the other lanes of the
+// rail. Lanes that have nothing to send would not notice, and keep slots whose
+// credit can't come.
+func (s *Session) spread(l *sessionLane, e *event, wasUp bool) {
+	if e.gone {
+		s.portEvent(s.railPort(l.rail).Context, verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+		return
+	}
+	if !wasUp || e.cause != verbs.WCRetryExcErr && e.cause != verbs.WCRespTimeoutErr {
+		return
+	}
+	for _, other := range s.lanes {
+		if other.rail == l.rail && other.ready {
+			s.failLane(other, s.troubles[l.rail])
+		}
+	}
 }
 
 func (s *Session) causeText(e *event) string {
@@ -129,6 +152,7 @@ func (s *Session) handleLaneDown(m *LaneDown) error {
 	}
 	s.unready(l)
 	l.openBy = 0
+	l.declined = l.told && !l.connecting // it sent no end of its own
 	if m.Cause != verbs.WCFlushErr.String() {
 		s.trouble(l, "the peer: "+clip(m.Cause))
 	}
@@ -245,15 +269,14 @@ func (s *Session) settleBy(l *sessionLane) int64 {
 	return l.reopenAt
 }
 
-// tickGroups ends a session in which no data can flow, or in which a group's
-// data can't be credited, for too long. A group whose rails are all down only
-// waits: the others go on.
+// tickGroups ends a session in which no data can flow for too long. A group
+// whose rails are all down, or that has none to credit on, only waits: the
+// others go on.
 func (s *Session) tickGroups() int64 {
 	if s.phase != phaseUp {
 		return math.MaxInt64
 	}
-	dark := !s.usable() || slices.ContainsFunc(s.groups, func(g *sessionGroup) bool { return g.upLanes > 0 && g.upCredit == 0 })
-	if !dark {
+	if s.usable() {
 		s.noLaneSince = 0
 		return math.MaxInt64
 	}

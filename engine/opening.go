@@ -16,9 +16,14 @@ const openGrace = 500e6
 // the dialler's part. What can't be built now is tried again later.
 func (s *Session) openLane(l *sessionLane) {
 	port := s.railPort(l.rail)
-	here, err := port.endpoint(l.peerGID)
-	if err != nil && !l.peerGID.IsZero() {
-		// The peer's port may have moved to another family, or have several.
+	// First the family that the peer's end had last, or after it refused that
+	// the other one, for its address may have moved; then any.
+	like := l.peerGID
+	if l.declined {
+		like, l.declined = otherFamily(l.here.gid.GID), false
+	}
+	here, err := port.endpoint(like)
+	if err != nil {
 		here, err = port.endpoint(verbs.GID{})
 	}
 	if err == nil {
@@ -292,12 +297,14 @@ func (s *Session) checkUp() {
 // the credits.
 func (s *Session) usable() bool {
 	for _, g := range s.groups {
-		if g.upLanes > 0 && g.upCredit > 0 {
+		if g.usable() {
 			return true
 		}
 	}
 	return false
 }
+
+func (g *sessionGroup) usable() bool { return g.upLanes > 0 && g.upCredit > 0 }
 
 // tickOpening gives up on an opening.
 func (s *Session) tickOpening() int64 {

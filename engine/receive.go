@@ -139,6 +139,16 @@ func (g *group) creditLane(preferred *groupRail) *lane {
 	return nil
 }
 
+// hearsCredits reports whether a credit lane is up.
+func (g *group) hearsCredits() bool {
+	for _, r := range g.rails {
+		if r.credit != nil && r.credit.state == laneUp {
+			return true
+		}
+	}
+	return false
+}
+
 func creditReady(l *lane) bool {
 	return l != nil && l.state == laneUp && l.room() > 0
 }

@@ -14,16 +14,19 @@ type registration struct {
 }
 
 // register registers memory on every device. A device that refuses is left out
-// when no lane of it is up, as when it is gone, and others take the memory: the
-// item then goes over their rails alone.
+// when no lane of it is up, or it does not answer any more, and others take the
+// memory: the item then goes over their rails alone.
 func (s *Session) register(memory []byte, access verbs.Access) ([]registration, error) {
 	var regs []registration
 	var refused error
 	for d := range s.pds {
 		more, err := s.registerOn(d, memory, access)
 		if err != nil && s.deviceUp(d) {
-			s.deregister(regs)
-			return nil, err
+			if _, gone := s.pds[d].ctx.QueryDevice(); gone == nil {
+				s.deregister(regs)
+				return nil, err
+			}
+			s.portEvent(s.pds[d].ctx, verbs.AsyncEvent{Type: verbs.EventDeviceFatal}) // nobody has told yet
 		}
 		if err != nil {
 			refused = err

@@ -74,6 +74,8 @@ func (g *group) post(now int64) int {
 		for _, l := range g.data {
 			g.doorbell(l, now)
 		}
+	} else if g.loaded.n > 0 && !g.hearsCredits() {
+		return g.giveLoadedBack() // no credit can come that would make room
 	}
 	return n
 }

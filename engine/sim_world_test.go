@@ -46,7 +46,10 @@ type world struct {
 type worldConfig struct {
 	rails           int
 	down            []sim.PortID // at the start
-	aside           bool         // QPs are connected beside the poller
+	split           bool         // a rail has a poller of its own, as on NUMA nodes
+	device          func(*sim.Device)
+	lend            func(*gidContext) // what goes wrong with a device's verbs
+	aside           bool              // QPs are connected beside the poller
 	pollers         [2]int
 	lanes           uint16
 	depth           uint16
@@ -93,10 +96,52 @@ type simSide struct {
 }
 
 // gidContext is a device whose GIDs can be taken away and given back, as those
-// of a network interface's addresses.
+// of a network interface's addresses, and whose verbs can be made to fail.
 type gidContext struct {
 	verbs.Context
-	hide func(verbs.GID) bool
+	hide     func(verbs.GID) bool
+	createQP func() error // before a QP is made
+	modify   func(*verbs.QPAttr) error
+	access   []verbs.Access // of what was registered
+}
+
+func (c *gidContext) AllocPD() (verbs.PD, error) {
+	pd, err := c.Context.AllocPD()
+	return &gidPD{pd, c}, err
+}
+
+type gidPD struct {
+	verbs.PD
+	c *gidContext
+}
+
+func (p *gidPD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
+	p.c.access = append(p.c.access, access)
+	return p.PD.RegMR(mem, access)
+}
+
+func (p *gidPD) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
+	if p.c.createQP != nil {
+		if err := p.c.createQP(); err != nil {
+			return nil, err
+		}
+	}
+	qp, err := p.PD.CreateQP(a)
+	return &gidQP{qp, p.c}, err
+}
+
+type gidQP struct {
+	verbs.QP
+	c *gidContext
+}
+
+func (q *gidQP) Modify(a *verbs.QPAttr, mask verbs.AttrMask) error {
+	if q.c.modify != nil {
+		if err := q.c.modify(a); err != nil {
+			return err
+		}
+	}
+	return q.QP.Modify(a, mask)
 }
 
 func (c *gidContext) QueryGIDTable(port uint8) ([]verbs.GIDEntry, error) {
@@ -260,7 +305,11 @@ func newWorld(tb testing.TB, seed uint64, edit func(*worldConfig)) *world {
 	for _, name := range []string{"a", "b"} {
 		h := sim.Host{Name: name}
 		for i := range w.cfg.rails {
-			h.Devices = append(h.Devices, sim.Device{Name: fmt.Sprintf("sim%d", i), Ports: []sim.Port{{BitsPerSecond: 20e9}}})
+			d := sim.Device{Name: fmt.Sprintf("sim%d", i), Ports: []sim.Port{{BitsPerSecond: 20e9}}}
+			if w.cfg.device != nil && name == "b" {
+				w.cfg.device(&d)
+			}
+			h.Devices = append(h.Devices, d)
 		}
 		w.cfg.fabric.Hosts = append(w.cfg.fabric.Hosts, h)
 	}
@@ -303,6 +352,9 @@ func (w *world) newSide(index int, host string) *simSide {
 		}
 		own := &gidContext{Context: ctx}
 		s.ctxs = append(s.ctxs, own)
+		if w.cfg.lend != nil {
+			w.cfg.lend(own)
+		}
 		channels := map[uint16]verbs.CompChannel{}
 		for _, p := range pollers {
 			ch, err := ctx.CreateCompChannel()
@@ -312,7 +364,10 @@ func (w *world) newSide(index int, host string) *simSide {
 			s.chans[p] = append(s.chans[p], ch)
 			channels[p] = ch
 		}
-		offer := PortOffer{Provider: "sim", Device: d.Name, Port: 1, MTU: verbs.MTU4096, RateBits: w.cfg.rateBits, Pollers: pollers}
+		offer := PortOffer{Provider: "sim", Device: d.Name, Port: 1, RateBits: w.cfg.rateBits, Pollers: pollers}
+		if w.cfg.split {
+			offer.Pollers = pollers[len(ports)%len(pollers):][:1]
+		}
 		attr, err := ctx.QueryPort(1)
 		if err != nil {
 			w.tb.Fatal(err)
@@ -322,11 +377,11 @@ func (w *world) newSide(index int, host string) *simSide {
 			w.tb.Fatal(err)
 		}
 		gid, err := verbs.ChooseGID(table, verbs.GIDWish{})
-		offer.GID, offer.GIDType, offer.LinkLayer = gid.GID, gid.Type, attr.LinkLayer
+		offer.GID, offer.GIDType, offer.LinkLayer, offer.MTU = gid.GID, gid.Type, attr.LinkLayer, attr.ActiveMTU
 		if offer.Down = err != nil || attr.State != verbs.PortActive; offer.Down {
 			offer.GID, offer.GIDType = verbs.GID{}, verbs.GIDUnknown
 		}
-		ports = append(ports, LocalPort{Offer: offer, Context: own, Channels: channels})
+		ports = append(ports, LocalPort{Offer: offer, Context: own, Channels: channels, RelaxedOrdering: index == 0})
 		open.Ports = append(open.Ports, offer)
 	}
 	var engines []*Poller
