@@ -21,8 +21,30 @@ import (
 // cut them.
 type recorder struct {
 	verbs.Provider
-	mu  sync.Mutex
-	qps []verbs.QP
+	mu   sync.Mutex
+	qps  []verbs.QP
+	down map[string]bool // devices whose port is down
+}
+
+// setDown takes the port of a device down, or up.
+func (r *recorder) setDown(device string, down bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down == nil {
+		r.down = map[string]bool{}
+	}
+	r.down[device] = down
+}
+
+// QueryPort has the port as the test wants it.
+func (c *recordingContext) QueryPort(port uint8) (verbs.PortAttr, error) {
+	a, err := c.Context.QueryPort(port)
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.r.down[c.Device().Name] {
+		a.State = verbs.PortDown
+	}
+	return a, err
 }
 
 func (r *recorder) OpenDevice(name string) (verbs.Context, error) {

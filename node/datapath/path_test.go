@@ -12,7 +12,9 @@ import (
 
 	"mover/engine"
 	"mover/node/config"
+	"mover/node/device"
 	"mover/reason"
+	"mover/verbs"
 	"mover/verbs/soft"
 )
 
@@ -84,15 +86,7 @@ func TestLanesLost(t *testing.T) {
 	if cuts := <-stopped; cuts == 0 {
 		t.Error("no lane was cut: the test tested nothing")
 	}
-	deadline := time.Now().Add(30 * time.Second)
-	for _, rail := range l.Session().Rails() {
-		for rail.LanesUp.Load() != int64(rail.Lanes) {
-			if time.Now().After(deadline) {
-				t.Fatalf("rail %s: %d of %d lanes are up again", rail.Local.Device, rail.LanesUp.Load(), rail.Lanes)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
+	waitUp(t, l)
 	t.Logf("%d lanes failed, %d slots sent again", stats.LaneErrors.Load(), stats.Resent.Load())
 }
 
@@ -162,5 +156,95 @@ func TestSpinRefused(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "pollers.") {
 		t.Errorf("%v: no setting named", err)
+	}
+}
+
+// TestPortDown: a port that is down when a session begins is offered all the
+// same; its rail joins when the port is up, without an event that tells of it.
+func TestPortDown(t *testing.T) {
+	for _, side := range []int{0, 1} {
+		a, b, received := newHosts(t, nil)
+		h := []*host{a, b}[side]
+		name := h.path.devices[1].info.Name
+		h.provider.setDown(name, true)
+		for i, d := range h.path.Devices() {
+			if err := d.Ports[0].Err; (err != nil) != (i == 1) {
+				t.Errorf("device %d: %v", i, err)
+			}
+		}
+		l := dial(t, a)
+		rails := l.Session().Rails()
+		if len(rails) != 2 || rails[0].LanesUp.Load() == 0 || rails[1].LanesUp.Load() != 0 || !rails[1].Local.Down && !rails[1].Remote.Down {
+			t.Fatalf("%d rails", len(rails))
+		}
+		p := pattern(1<<20+3, 1)
+		if r := send(t, l, "one rail", p); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		equal(t, received, "one rail", p)
+		h.provider.setDown(name, false)
+		waitUp(t, l)
+		if r := send(t, l, "two rails", p); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		equal(t, received, "two rails", p)
+	}
+}
+
+// TestNoPortUp: a node none of whose ports can be used offers no session, and
+// says which ports and what to do.
+func TestNoPortUp(t *testing.T) {
+	a, _, _ := newHosts(t, nil)
+	for _, d := range a.path.devices {
+		a.provider.setDown(d.info.Name, true)
+	}
+	_, err := a.path.ports()
+	if err == nil || !strings.Contains(err.Error(), a.path.devices[0].info.Name+" port 1 is DOWN") || !strings.Contains(err.Error(), "mover devices") {
+		t.Errorf("%v", err)
+	}
+}
+
+// waitUp waits until every rail has all its lanes.
+func waitUp(t *testing.T, l *Link) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for _, rail := range l.Session().Rails() {
+		for rail.LanesUp.Load() != int64(rail.Lanes) {
+			if time.Now().After(deadline) {
+				t.Fatalf("rail %s: %d of %d lanes are up", rail.Local.Device, rail.LanesUp.Load(), rail.Lanes)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// TestTimers: a session gives up on a silent peer, and on a silent lane, before
+// its attempts stall, within bounds.
+func TestTimers(t *testing.T) {
+	for _, c := range []struct{ stall, dead, lane time.Duration }{
+		{time.Second, 3 * time.Second, 2 * time.Second}, {3 * time.Second, 3 * time.Second, 3 * time.Second},
+		{6 * time.Second, 6 * time.Second, 6 * time.Second}, {time.Hour, 10 * time.Second, 10 * time.Second},
+	} {
+		if deadAfter(c.stall) != c.dead || laneLimit(c.stall) != c.lane {
+			t.Errorf("stall_after %v: dead after %v, lane after %v", c.stall, deadAfter(c.stall), laneLimit(c.stall))
+		}
+	}
+}
+
+type namedProvider struct {
+	verbs.Provider
+	name string
+}
+
+func (p namedProvider) Name() string { return p.name }
+
+// TestAside: the way to RTS is taken beside the poller where the kernel may
+// block, and only there.
+func TestAside(t *testing.T) {
+	for name, want := range map[string]bool{"soft": false, "ibv": true} {
+		p := &Path{selection: &device.Selection{Provider: namedProvider{name: name}}}
+		if got := p.aside() != nil; got != want {
+			t.Errorf("%s: aside %v", name, got)
+		}
 	}
 }
