@@ -13,7 +13,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unve
 # -buildvcs=false: a source tree owned by another user, or an archive, builds too.
 BUILD := go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)"
 
-.PHONY: help need-go build demo run test bench lint clean
+.PHONY: help need-go build demo run test bench lab lab-full lab-shell lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -21,7 +21,10 @@ help: ## list the targets
 need-go:
 	@scripts/need-go.sh
 
+# libibverbs-dev has the header that verbs/ibv is compiled against; the library
+# itself is opened at run time.
 build: need-go ## build out/mover
+	@scripts/need-packages.sh gcc libc6-dev libibverbs-dev
 	@mkdir -p $(OUT)
 	$(BUILD) -o $(OUT)/mover ./cmd/mover
 
@@ -36,8 +39,20 @@ run: need-go ## start one node with config.yaml, its state in out/run
 	@scripts/run.sh $(OUT)/mover
 
 test: need-go ## everything that needs no guest: lint, unit, property, simulation, real processes, races
-	@scripts/need-packages.sh gcc libc6-dev git
+	@scripts/need-packages.sh gcc libc6-dev libibverbs-dev git
 	@scripts/test.sh
+
+need-lab: build
+	@scripts/need-packages.sh $$(cat lab/packages.txt)
+
+lab: need-lab ## two virtual hosts move files over kernel RDMA, with faults; what CI runs, at most 10 minutes
+	@go run -buildvcs=false ./lab -limit 10m run
+
+lab-full: need-lab ## all scenarios of the lab
+	@go run -buildvcs=false ./lab -full run
+
+lab-shell: need-lab ## a shell in each of the two virtual hosts
+	@go run -buildvcs=false ./lab shell
 
 lint: need-go ## the checks of `make test` that run nothing
 	@scripts/need-packages.sh git
