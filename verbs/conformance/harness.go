@@ -44,8 +44,14 @@ const (
 	// ExactStatus: whose own memory is at fault is told so: LOC_PROT_ERR for
 	// the key or the range, LOC_LEN_ERR for a receive too short. Without it
 	// another error may stand there (Soft-RoCE: LOC_QP_OP_ERR, and
-	// REM_INV_REQ_ERR at the receiver).
+	// REM_OP_ERR at the sender of a message too long).
 	ExactStatus
+	// UCRecovers: a UC receiver that missed the end of a message takes the
+	// next one. Without it one that missed the end of a write of several
+	// packets takes nothing more until its QP is reset (Soft-RoCE of kernel
+	// 6.1: do_class_d1e_error forgets a message in progress only if it has a
+	// receive).
+	UCRecovers
 )
 
 // Harness is how the suite gets at a provider.

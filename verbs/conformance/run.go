@@ -17,7 +17,7 @@ func Run(t *testing.T, h Harness) {
 	var all []testCase
 	for _, group := range [][]testCase{transitionCases, dataCases, postCases, rnrCases, accessCases,
 		failureCases, resourceCases, notifyCases, visibilityCases, featureCases,
-		ucCases, ucLossCases, udCases, udAddressCases} {
+		ucCases, ucLossCases, ucRecoveryCases, udCases, udAddressCases} {
 		all = append(all, group...)
 	}
 	for _, c := range all {
