@@ -32,7 +32,7 @@ type LibraryError struct {
 
 func (e *LibraryError) Error() string {
 	if e.Symbol != "" {
-		return fmt.Sprintf("ibv: %s has no %s: it is not the libibverbs of rdma-core 17 or newer; install a newer one or set another path",
+		return fmt.Sprintf("ibv: %s has no %s: it is too old, or no libibverbs; install another (Debian: libibverbs1, RHEL: libibverbs) or set its path",
 			e.Library, e.Symbol)
 	}
 	return fmt.Sprintf("ibv: %s can't be opened: %s; install it (Debian: libibverbs1 ibverbs-providers, RHEL: libibverbs) or set its path",

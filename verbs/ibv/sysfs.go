@@ -94,9 +94,8 @@ func (d sysDevice) netdev() string {
 	folder := d.path("ports/1/gid_attrs/ndevs")
 	entries, err := os.ReadDir(folder)
 	if err == nil {
-		// Numbered, so "10" sorts before "2": order does not matter here, all
-		// entries of a port name the port's interface or one stacked on it.
-		// The lowest index is the interface itself.
+		// The lowest number is the interface itself, later ones are VLANs and
+		// the like on top of it. As text "10" would come before "2".
 		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return number(a.Name()) - number(b.Name()) })
 		for _, e := range entries {
 			if s := readLine(filepath.Join(folder, e.Name())); s != "" {
