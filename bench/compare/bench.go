@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"mover/bench/pairs"
 )
 
 // bench runs figures one after the other. It is used by one goroutine.
@@ -31,7 +33,7 @@ func (b *bench) say(format string, args ...any) {
 
 // measure runs all selected figures. It returns what was measured even when
 // some of it failed.
-func (b *bench) measure(ctx context.Context) ([]entry, error) {
+func (b *bench) measure(ctx context.Context) ([]pairs.Entry, error) {
 	entries, err := b.memoryFigures(ctx)
 	for _, kind := range []placeKind{onTmpfs, onDisk} {
 		more, ferr := b.fileFigures(ctx, kind)
@@ -64,7 +66,7 @@ func (b *bench) selected(keep func(figure) bool) []figure {
 
 // memoryFigures measures memory to memory against iperf3. The warm-up chooses
 // the peer's setting once for all of them.
-func (b *bench) memoryFigures(ctx context.Context) (entries []entry, err error) {
+func (b *bench) memoryFigures(ctx context.Context) (entries []pairs.Entry, err error) {
 	wanted := b.selected(func(f figure) bool { return f.kind == memoryFigure })
 	if len(wanted) == 0 {
 		return nil, nil
@@ -75,7 +77,7 @@ func (b *bench) memoryFigures(ctx context.Context) (entries []entry, err error) 
 	}
 	defer func() { err = errors.Join(err, peer.stop()) }()
 	b.say("iperf3: choosing the best of %d settings", len(iperfSettings))
-	best, err := calibrate(ctx, len(iperfSettings), higherIsBetter, func(ctx context.Context, s int) (float64, error) {
+	best, err := pairs.Calibrate(ctx, len(iperfSettings), pairs.HigherIsBetter, func(ctx context.Context, s int) (float64, error) {
 		v, err := peer.run(ctx, s, 1)
 		b.say("  %s: %.1f Gbit/s", peer.describe(s), v)
 		return v, err
@@ -94,8 +96,8 @@ func (b *bench) memoryFigures(ctx context.Context) (entries []entry, err error) 
 	return entries, err
 }
 
-func (b *bench) memoryFigure(ctx context.Context, f figure, peer *iperf, setting int) (entry, error) {
-	var ours measurement
+func (b *bench) memoryFigure(ctx context.Context, f figure, peer *iperf, setting int) (pairs.Entry, error) {
+	var ours pairs.Measurement
 	if b.ours != nil {
 		ours = func(ctx context.Context, _ int) (float64, error) {
 			r, err := b.ours.Memory(ctx, f.verify, b.seconds)
@@ -108,7 +110,7 @@ func (b *bench) memoryFigure(ctx context.Context, f figure, peer *iperf, setting
 		}
 		b.say("%s: warm-up", f.name)
 		if _, err := b.ours.Memory(ctx, f.verify, 1); err != nil {
-			return entry{}, fmt.Errorf("warm-up: %w", err)
+			return pairs.Entry{}, fmt.Errorf("warm-up: %w", err)
 		}
 	}
 	theirs := func(ctx context.Context, _ int) (float64, error) { return peer.run(ctx, setting, b.seconds) }
@@ -116,9 +118,9 @@ func (b *bench) memoryFigure(ctx context.Context, f figure, peer *iperf, setting
 }
 
 // pairsOf measures the pairs of one figure and tells of each value.
-func (b *bench) pairsOf(ctx context.Context, f figure, filesystem, setting string, ours, theirs measurement) (entry, error) {
+func (b *bench) pairsOf(ctx context.Context, f figure, filesystem, setting string, ours, theirs pairs.Measurement) (pairs.Entry, error) {
 	b.say("%s: %d pairs against %s", f.name, b.pairs, setting)
-	told := func(who string, m measurement) measurement {
+	told := func(who string, m pairs.Measurement) pairs.Measurement {
 		if m == nil {
 			return nil
 		}
@@ -130,16 +132,16 @@ func (b *bench) pairsOf(ctx context.Context, f figure, filesystem, setting strin
 			return v, err
 		}
 	}
-	oursAll, theirsAll, err := measurePairs(ctx, b.pairs, told("mover", ours), told(f.peer, theirs))
+	oursAll, theirsAll, err := pairs.Measure(ctx, b.pairs, told("mover", ours), told(f.peer, theirs))
 	if err != nil {
-		return entry{}, err
+		return pairs.Entry{}, err
 	}
 	return f.result(filesystem, setting, oursAll, theirsAll)
 }
 
 // fileFigures measures the file figures of one file system: one source file
 // and, but in a baseline run, one pair of nodes for all of them.
-func (b *bench) fileFigures(ctx context.Context, kind placeKind) (entries []entry, err error) {
+func (b *bench) fileFigures(ctx context.Context, kind placeKind) (entries []pairs.Entry, err error) {
 	wanted := b.selected(func(f figure) bool { return f.kind == fileFigure && f.place == kind })
 	if len(wanted) == 0 {
 		return nil, nil
@@ -184,32 +186,32 @@ func (b *bench) fileFigures(ctx context.Context, kind placeKind) (entries []entr
 
 // fileFigure measures one file figure: warm-up of both sides, then pairs. The
 // first and the last copy of both sides are compared with the source.
-func (b *bench) fileFigure(ctx context.Context, f figure, p *place, nodes Nodes) (_ entry, err error) {
+func (b *bench) fileFigure(ctx context.Context, f figure, p *place, nodes Nodes) (_ pairs.Entry, err error) {
 	peer, err := startFilePeer(ctx, f.peer, p)
 	if err != nil {
-		return entry{}, err
+		return pairs.Entry{}, err
 	}
 	defer func() { err = errors.Join(err, peer.stop()) }()
 	if err := p.warm(ctx); err != nil {
-		return entry{}, err
+		return pairs.Entry{}, err
 	}
 	b.say("%s: choosing the best of %d settings", f.name, peer.settings())
-	best, err := calibrate(ctx, peer.settings(), lowerIsBetter, func(ctx context.Context, s int) (float64, error) {
+	best, err := pairs.Calibrate(ctx, peer.settings(), pairs.LowerIsBetter, func(ctx context.Context, s int) (float64, error) {
 		v, err := timeCopy(ctx, p, peer, s, 0, false)
 		b.say("  %s: %.2f s", peer.describe(s), v)
 		return v, err
 	})
 	if err != nil {
-		return entry{}, fmt.Errorf("%s: %w", f.peer, err)
+		return pairs.Entry{}, fmt.Errorf("%s: %w", f.peer, err)
 	}
 	edge := func(run int) bool { return run == 0 || run == b.pairs-1 }
 	theirs := func(ctx context.Context, run int) (float64, error) {
 		return timeCopy(ctx, p, peer, best, run, edge(run))
 	}
-	var ours measurement
+	var ours pairs.Measurement
 	if nodes != nil {
 		if _, err := timeOurs(ctx, p, nodes, f.name+"-warm-up", false); err != nil {
-			return entry{}, fmt.Errorf("mover, warm-up: %w", err)
+			return pairs.Entry{}, fmt.Errorf("mover, warm-up: %w", err)
 		}
 		ours = func(ctx context.Context, run int) (float64, error) {
 			return timeOurs(ctx, p, nodes, f.name+"-"+strconv.Itoa(run), edge(run))

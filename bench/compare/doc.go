@@ -13,17 +13,11 @@
 //
 // # How
 //
-// Figures are pairs: one run of mover and one of the peer, directly after each
-// other, the order swapped from pair to pair, so that a machine which slows
-// down or speeds up does so for both. Before the pairs both sides run
-// unmeasured: first touch of memory costs many times a copy on a virtual
-// machine. The same warm-up tries every sensible setting of the peer twice and
-// keeps the fastest, so that mover is compared with the peer at its best. A
-// pair gives one ratio, oriented so that more than 1 means mover is ahead;
-// reported are the median of the pair ratios and a 95 % bootstrap interval of
-// that median (percentile method, seeded, so the same pairs give the same
-// interval). The median, because one pair disturbed by another tenant of the
-// machine must not decide the figure.
+// Figures are pairs of runs, as package pairs makes them. Before the pairs both
+// sides run unmeasured: first touch of memory costs many times a copy on a
+// virtual machine. The same warm-up tries every sensible setting of the peer
+// twice and keeps the fastest, so that mover is compared with the peer at its
+// best.
 //
 // # Conditions, the same for both sides
 //
@@ -55,7 +49,7 @@
 //
 // It fails (exit status 1) only when something did not run, never because a
 // target was missed: it informs, tests decide. It does not import mover's
-// packages: it uses the binary and the HTTP API as any user does. Everything
+// packages but the benchmarks' own: it uses the binary and the HTTP API as any user does. Everything
 // it starts runs in a process group of its own and is ended with it; work
 // directories are removed.
 package main

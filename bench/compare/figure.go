@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"mover/bench/pairs"
 )
 
 // figureKind says how a figure is measured.
@@ -45,11 +47,11 @@ var figures = []figure{
 	{name: "file2g-disk-cp", kind: fileFigure, peer: "cp", verify: "crc32c", place: onDisk},
 }
 
-func (f figure) orientation() orientation {
+func (f figure) orientation() pairs.Orientation {
 	if f.kind == memoryFigure {
-		return higherIsBetter
+		return pairs.HigherIsBetter
 	}
-	return lowerIsBetter
+	return pairs.LowerIsBetter
 }
 
 func (f figure) unit() string {
@@ -95,34 +97,13 @@ func selectFigures(only string) ([]figure, error) {
 
 // result makes the entry of a figure from its measurements; ours is empty in
 // a baseline run. Both slices are in pair order.
-func (f figure) result(filesystem, setting string, ours, theirs []float64) (entry, error) {
-	e := entry{
-		Name: f.name, Peer: f.peer, Unit: f.unit(), Filesystem: filesystem,
-		Setting: setting, Pairs: len(theirs), OursAll: ours, TheirsAll: theirs,
-	}
+func (f figure) result(filesystem, setting string, ours, theirs []float64) (pairs.Entry, error) {
+	e := pairs.Entry{Name: f.name, Peer: f.peer, Unit: f.unit(), Filesystem: filesystem, Setting: setting}
 	if f.target > 0 {
 		e.Target = &f.target
 	}
-	if len(theirs) == 0 {
-		return entry{}, fmt.Errorf("%s: nothing was measured", f.name)
+	if err := e.Compare(f.orientation(), ours, theirs); err != nil {
+		return pairs.Entry{}, fmt.Errorf("%s: %w", f.name, err)
 	}
-	e.Theirs = median(theirs)
-	if len(ours) == 0 {
-		return e, nil
-	}
-	if len(ours) != len(theirs) {
-		return entry{}, fmt.Errorf("%s: %d runs of mover but %d of %s", f.name, len(ours), len(theirs), f.peer)
-	}
-	e.Ours = median(ours)
-	ratios := make([]float64, len(ours))
-	for i := range ours {
-		r, err := f.orientation().ratio(ours[i], theirs[i])
-		if err != nil {
-			return entry{}, fmt.Errorf("%s, pair %d: %w", f.name, i+1, err)
-		}
-		ratios[i] = r
-	}
-	e.Ratio = median(ratios)
-	e.Low, e.High = bootstrap(ratios)
 	return e, nil
 }

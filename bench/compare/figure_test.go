@@ -27,6 +27,24 @@ func TestFiguresAndTargets(t *testing.T) {
 	}
 }
 
+func TestFigureResult(t *testing.T) {
+	f := figure{name: "x", kind: fileFigure, peer: "cp", target: 0.33}
+	e, err := f.result("ext4", "cp -x", []float64{2, 2, 4}, []float64{1, 2, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Ratio != 0.5 || e.Name != "x" || e.Peer != "cp" || e.Unit != "s" || e.Filesystem != "ext4" || e.Setting != "cp -x" || *e.Target != 0.33 {
+		t.Errorf("got %+v", e)
+	}
+	if _, err := f.result("ext4", "", nil, nil); err == nil || !strings.HasPrefix(err.Error(), "x: ") {
+		t.Errorf("no measurements: %v", err)
+	}
+	f.kind, f.target = memoryFigure, 0
+	if e, err = f.result("memory", "", []float64{2}, []float64{1}); err != nil || e.Ratio != 2 || e.Unit != "Gbit/s" || e.Target != nil {
+		t.Errorf("a rate: %+v, %v", e, err)
+	}
+}
+
 func TestSelectFigures(t *testing.T) {
 	all, err := selectFigures("")
 	if err != nil || len(all) != len(figures) {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mover/bench/pairs"
 	"mover/bench/procfs"
 )
 
@@ -66,8 +67,8 @@ func gatherFacts(ctx context.Context, o options) hostFacts {
 		SizeBytes:     o.size,
 		Pairs:         o.pairs,
 		MemorySeconds: o.seconds,
-		Statistic:     fmt.Sprintf("median of pair ratios, %.0f %% percentile bootstrap, %d resamples", bootstrapConfidence*100, bootstrapResamples),
-		BootstrapSeed: bootstrapSeed,
+		Statistic:     fmt.Sprintf("median of pair ratios, %.0f %% percentile bootstrap, %d resamples", pairs.Confidence*100, pairs.Resamples),
+		BootstrapSeed: pairs.BootstrapSeed,
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

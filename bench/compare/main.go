@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"mover/bench/pairs"
 )
 
 // options is the command line.
@@ -57,7 +59,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.out, "out", "out/bench.json", "write the figures to this `file`, the machine's facts to FILE-host.json")
 	flags.StringVar(&only, "only", "", "measure only these figures: `NAME[,NAME]`")
-	flags.IntVar(&o.pairs, "pairs", quotablePairs, "pairs a figure, 1 to 1000; fewer than 7 are for trying out")
+	flags.IntVar(&o.pairs, "pairs", pairs.Quotable, "pairs a figure, 1 to 1000; fewer than 7 are for trying out")
 	flags.IntVar(&o.seconds, "seconds", 3, "length of one memory run in `seconds`, 1 to 600")
 	flags.StringVar(&size, "size", "2GiB", "`size` of the file in file figures, in KiB, MiB or GiB")
 	flags.StringVar(&o.bin, "bin", "out/mover", "the mover `binary` to measure")
@@ -115,7 +117,7 @@ func compare(ctx context.Context, o options, stdout, progress io.Writer) error {
 	entries, err := b.measure(ctx)
 	facts.LoadAfter, facts.Filesystems = loadAverage(), b.filesystems
 	if !o.baseline && len(entries) > 0 {
-		err = errors.Join(err, writeJSON(o.out, entries), writeJSON(hostFile(o.out), facts))
+		err = errors.Join(err, pairs.WriteFile(o.out, entries), pairs.WriteFile(hostFile(o.out), facts))
 	}
 	return errors.Join(err, printTable(stdout, facts, entries))
 }

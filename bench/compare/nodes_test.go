@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
+
+	"mover/bench/pairs"
 )
 
 // standInVariable makes the test binary act as mover: the harness is tested
@@ -187,7 +189,7 @@ func TestFailureIsReportedAndTheRestMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var entries []entry
+	var entries []pairs.Entry
 	if err := json.Unmarshal(data, &entries); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"mover/bench/pairs"
 	"mover/bench/procfs"
 )
 
@@ -147,20 +148,20 @@ func (w *memoryWatch) add(filesystem string, r resident) {
 // theirs the limit, ratio theirs/ours. There is no chance in it, so low is
 // that same ratio and high the best observed. Without observations it is an
 // error.
-func (w *memoryWatch) result() (entry, error) {
+func (w *memoryWatch) result() (pairs.Entry, error) {
 	if len(w.seen) == 0 {
-		return entry{}, errors.New(w.name + ": nothing was observed")
+		return pairs.Entry{}, errors.New(w.name + ": nothing was observed")
 	}
 	target := 1.0
-	e := entry{
+	e := pairs.Entry{
 		Name: w.name, Peer: "arenas + " + formatBytes(residentAllowance), Unit: "MiB",
 		Target: &target, Pairs: len(w.seen),
 	}
 	for i, r := range w.seen {
 		ours, theirs := float64(r.peakBytes)/(1<<20), float64(r.limitBytes())/(1<<20)
-		ratio, err := lowerIsBetter.ratio(ours, theirs)
+		ratio, err := pairs.LowerIsBetter.Ratio(ours, theirs)
 		if err != nil {
-			return entry{}, fmt.Errorf("%s: %w", w.name, err)
+			return pairs.Entry{}, fmt.Errorf("%s: %w", w.name, err)
 		}
 		if i == 0 || ratio < e.Ratio {
 			e.Ours, e.Theirs, e.Ratio, e.Low, e.Filesystem = ours, theirs, ratio, ratio, r.filesystem

@@ -124,7 +124,7 @@ func TestMemoryWatch(t *testing.T) {
 	if e.Filesystem != "ext4" || e.Ours != 640 || e.Theirs != 608 || e.Ratio != 0.95 || e.Low != e.Ratio || e.High != 1.6 {
 		t.Errorf("got %+v", e)
 	}
-	if met, ok := e.met(); met || !ok {
+	if met, ok := e.Met(); met || !ok {
 		t.Error("a process over its limit met the target")
 	}
 }

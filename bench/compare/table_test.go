@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"mover/bench/pairs"
 )
 
 func TestPrintTable(t *testing.T) {
@@ -11,7 +13,7 @@ func TestPrintTable(t *testing.T) {
 		Mover: "mover 1.2", CPU: "Fast CPU", CPUs: 2, MemoryBytes: 1 << 30, Kernel: "6.1", Arch: "amd64",
 		TCPCongestion: "cubic", SizeBytes: 2 << 30, Pairs: 7, Packages: []packageFact{{"rsync", "3.2.7"}},
 	}
-	entries := []entry{
+	entries := []pairs.Entry{
 		{Name: "met-it", Peer: "gridftp", Ours: 1, Theirs: 2, Unit: "s", Ratio: 2, Low: 1.9, High: 2.1, Filesystem: "tmpfs", Target: &target, Setting: "globus-url-copy -p 2"},
 		{Name: "short-of-it", Peer: "gridftp", Ours: 2, Theirs: 2, Unit: "s", Ratio: 1, Low: 0.9, High: 1.1, Filesystem: "tmpfs", Target: &target},
 		{Name: "just-shown", Peer: "cp", Ours: 2, Theirs: 2, Unit: "s", Ratio: 1, Low: 0.9, High: 1.1, Filesystem: "ext4"},

@@ -1,10 +1,12 @@
-package main
+package pairs
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,16 +15,16 @@ import (
 func TestRatioOrientation(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		o            orientation
+		o            Orientation
 		ours, theirs float64
 		want         float64
 	}{
-		{"half the time is twice as good", lowerIsBetter, 1, 2, 2},
-		{"three times cp's time is a third", lowerIsBetter, 3, 1, 1.0 / 3},
-		{"twice the rate is twice as good", higherIsBetter, 20, 10, 2},
-		{"three quarters of the rate", higherIsBetter, 15, 20, 0.75},
+		{"half the time is twice as good", LowerIsBetter, 1, 2, 2},
+		{"three times cp's time is a third", LowerIsBetter, 3, 1, 1.0 / 3},
+		{"twice the rate is twice as good", HigherIsBetter, 20, 10, 2},
+		{"three quarters of the rate", HigherIsBetter, 15, 20, 0.75},
 	} {
-		got, err := c.o.ratio(c.ours, c.theirs)
+		got, err := c.o.Ratio(c.ours, c.theirs)
 		if err != nil || math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%s: %v, %v; want %v", c.name, got, err, c.want)
 		}
@@ -31,48 +33,51 @@ func TestRatioOrientation(t *testing.T) {
 
 func TestRatioRefusesNonsense(t *testing.T) {
 	for _, bad := range []float64{0, -1, math.NaN(), math.Inf(1)} {
-		if r, err := lowerIsBetter.ratio(bad, 1); err == nil {
+		if r, err := LowerIsBetter.Ratio(bad, 1); err == nil {
 			t.Errorf("ours %v gave %v", bad, r)
 		}
-		if r, err := higherIsBetter.ratio(1, bad); err == nil {
+		if r, err := HigherIsBetter.Ratio(1, bad); err == nil {
 			t.Errorf("theirs %v gave %v", bad, r)
 		}
 	}
 }
 
-func TestFigureResult(t *testing.T) {
-	f := figure{name: "x", kind: fileFigure, peer: "cp", target: 0.33}
-	e, err := f.result("ext4", "cp -x", []float64{2, 2, 4}, []float64{1, 2, 1})
-	if err != nil {
+func TestCompare(t *testing.T) {
+	target := 0.33
+	e := Entry{Name: "x", Peer: "cp", Target: &target}
+	if err := e.Compare(LowerIsBetter, []float64{2, 2, 4}, []float64{1, 2, 1}); err != nil {
 		t.Fatal(err)
 	}
 	// Pair ratios are 0.5, 1, 0.25.
-	if e.Ratio != 0.5 || e.Ours != 2 || e.Theirs != 1 || e.Pairs != 3 || e.Unit != "s" {
+	if e.Ratio != 0.5 || e.Ours != 2 || e.Theirs != 1 || e.Pairs != 3 || e.Low > 0.5 || e.High < 0.5 {
 		t.Errorf("got %+v", e)
 	}
-	if met, ok := e.met(); !met || !ok {
+	if met, ok := e.Met(); !met || !ok {
 		t.Errorf("0.5 against a target of 0.33: met %v, has a target %v", met, ok)
 	}
-	if _, err := f.result("ext4", "", []float64{1}, []float64{1, 2}); err == nil {
-		t.Error("unequal numbers of runs were accepted")
+	alone := Entry{}
+	if err := alone.Compare(LowerIsBetter, nil, []float64{1, 3}); err != nil || alone.Theirs != 2 || alone.Ratio != 0 || alone.Pairs != 2 {
+		t.Errorf("the peer alone: %+v, %v", alone, err)
 	}
-	if _, err := f.result("ext4", "", nil, nil); err == nil {
-		t.Error("no measurements were accepted")
+	if err := e.Compare(LowerIsBetter, []float64{1}, []float64{1, 2}); err == nil || !strings.Contains(err.Error(), "1 runs of mover but 2 of cp") {
+		t.Errorf("unequal numbers of runs: %v", err)
 	}
-	if _, err := f.result("ext4", "", []float64{0}, []float64{1}); err == nil {
-		t.Error("a run of no time was accepted")
+	if err := e.Compare(LowerIsBetter, nil, nil); !errors.Is(err, ErrNothing) {
+		t.Errorf("no measurements: %v", err)
+	}
+	if err := e.Compare(LowerIsBetter, []float64{0}, []float64{1}); err == nil || !strings.Contains(err.Error(), "pair 1") {
+		t.Errorf("a run of no time: %v", err)
 	}
 }
 
 // TestFieldNames pins what other programs read.
 func TestFieldNames(t *testing.T) {
-	f := figure{name: "shown", kind: memoryFigure, peer: "iperf3"}
-	e, err := f.result("memory", "", []float64{1}, []float64{1})
-	if err != nil {
+	e := Entry{Name: "shown", Peer: "iperf3", Unit: "Gbit/s", Filesystem: "memory"}
+	if err := e.Compare(HigherIsBetter, []float64{1}, []float64{1}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
-	if err := writeJSON(path, []entry{e}); err != nil {
+	if err := WriteFile(path, []Entry{e}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)

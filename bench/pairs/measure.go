@@ -1,20 +1,20 @@
-package main
+package pairs
 
 import (
 	"context"
 	"fmt"
 )
 
-// measurement runs one side once and returns its value in the figure's unit.
+// Measurement runs one side once and returns its value in the figure's unit.
 // run counts from 0 within the figure.
-type measurement func(ctx context.Context, run int) (float64, error)
+type Measurement func(ctx context.Context, run int) (float64, error)
 
-// measurePairs runs n pairs of ours and theirs, swapping the order from pair
-// to pair: whatever the first run of a pair leaves behind (dirty pages, a
-// warm CPU, a throttled clock) then helps or hurts both sides equally often.
-// A nil ours measures the peer alone. The first error ends it.
-func measurePairs(ctx context.Context, n int, ours, theirs measurement) (oursAll, theirsAll []float64, err error) {
-	side := func(name string, m measurement, run int, all *[]float64) error {
+// Measure runs n pairs of ours and theirs, swapping the order from pair to
+// pair: whatever the first run of a pair leaves behind (dirty pages, a warm
+// CPU, a throttled clock) then helps or hurts both sides equally often. A nil
+// ours measures the peer alone. The first error ends it.
+func Measure(ctx context.Context, n int, ours, theirs Measurement) (oursAll, theirsAll []float64, err error) {
+	side := func(name string, m Measurement, run int, all *[]float64) error {
 		if m == nil {
 			return nil
 		}
@@ -46,10 +46,10 @@ func measurePairs(ctx context.Context, n int, ours, theirs measurement) (oursAll
 // cold settings with warm ones.
 const calibrationRounds = 2
 
-// calibrate runs every setting (0..settings-1) calibrationRounds times, round
+// Calibrate runs every setting (0..settings-1) calibrationRounds times, round
 // by round, and returns the one with the best single value. It is the peer's
 // warm-up as well. With one setting that setting is returned, after its runs.
-func calibrate(ctx context.Context, settings int, o orientation, try func(ctx context.Context, setting int) (float64, error)) (int, error) {
+func Calibrate(ctx context.Context, settings int, o Orientation, try func(ctx context.Context, setting int) (float64, error)) (int, error) {
 	best, bestValue := -1, 0.0
 	for range calibrationRounds {
 		for s := range settings {
@@ -58,7 +58,7 @@ func calibrate(ctx context.Context, settings int, o orientation, try func(ctx co
 				return 0, fmt.Errorf("warm-up, setting %d of %d: %w", s+1, settings, err)
 			}
 			better := v < bestValue
-			if o == higherIsBetter {
+			if o == HigherIsBetter {
 				better = v > bestValue
 			}
 			if best < 0 || better {

@@ -1,4 +1,4 @@
-package main
+package pairs
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 
 func TestPairsAlternate(t *testing.T) {
 	var order []string
-	side := func(name string, base float64) measurement {
+	side := func(name string, base float64) Measurement {
 		return func(_ context.Context, run int) (float64, error) {
 			order = append(order, fmt.Sprint(name, run))
 			return base + float64(run), nil
 		}
 	}
-	ours, theirs, err := measurePairs(t.Context(), 3, side("o", 10), side("t", 20))
+	ours, theirs, err := Measure(t.Context(), 3, side("o", 10), side("t", 20))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,14 +41,14 @@ func TestPairsEndAtTheFirstError(t *testing.T) {
 		}
 		return 1, nil
 	}
-	_, _, err := measurePairs(t.Context(), 7, m, m)
+	_, _, err := Measure(t.Context(), 7, m, m)
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "pair 2 of 7") || runs != 3 {
 		t.Errorf("after %d runs: %v", runs, err)
 	}
 }
 
 func TestPairsOfThePeerAlone(t *testing.T) {
-	ours, theirs, err := measurePairs(t.Context(), 2, nil, func(context.Context, int) (float64, error) { return 1, nil })
+	ours, theirs, err := Measure(t.Context(), 2, nil, func(context.Context, int) (float64, error) { return 1, nil })
 	if err != nil || len(ours) != 0 || len(theirs) != 2 {
 		t.Errorf("%v %v %v", ours, theirs, err)
 	}
@@ -58,11 +58,11 @@ func TestCalibrate(t *testing.T) {
 	// The first round is cold: every value is worse in both directions.
 	values := [][]float64{{9, 8, 7}, {1, 5, 3}}
 	for _, c := range []struct {
-		o    orientation
+		o    Orientation
 		want int
-	}{{lowerIsBetter, 0}, {higherIsBetter, 0}} {
+	}{{LowerIsBetter, 0}, {HigherIsBetter, 0}} {
 		calls := 0
-		got, err := calibrate(t.Context(), 3, c.o, func(_ context.Context, s int) (float64, error) {
+		got, err := Calibrate(t.Context(), 3, c.o, func(_ context.Context, s int) (float64, error) {
 			v := values[calls/3][s]
 			calls++
 			return v, nil
@@ -71,16 +71,16 @@ func TestCalibrate(t *testing.T) {
 			t.Errorf("orientation %v: setting %d after %d calls, %v", c.o, got, calls, err)
 		}
 	}
-	got, err := calibrate(t.Context(), 4, higherIsBetter, func(_ context.Context, s int) (float64, error) {
+	got, err := Calibrate(t.Context(), 4, HigherIsBetter, func(_ context.Context, s int) (float64, error) {
 		return []float64{2, 4, 8, 6}[s], nil
 	})
 	if err != nil || got != 2 {
 		t.Errorf("the highest rate is setting 2, got %d, %v", got, err)
 	}
-	if _, err := calibrate(t.Context(), 0, lowerIsBetter, nil); err == nil {
+	if _, err := Calibrate(t.Context(), 0, LowerIsBetter, nil); err == nil {
 		t.Error("a peer without settings was accepted")
 	}
-	if _, err := calibrate(t.Context(), 1, lowerIsBetter, func(context.Context, int) (float64, error) { return 0, errors.New("no") }); err == nil {
+	if _, err := Calibrate(t.Context(), 1, LowerIsBetter, func(context.Context, int) (float64, error) { return 0, errors.New("no") }); err == nil {
 		t.Error("a failing setting was accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package pairs
 
 import (
 	"math"
@@ -20,8 +20,8 @@ func TestMedian(t *testing.T) {
 		{[]float64{1, 1, 1, 1000, 1}, 1}, // one disturbed pair decides nothing
 	} {
 		before := append([]float64{}, c.values...)
-		if got := median(c.values); got != c.want {
-			t.Errorf("median(%v) = %v, want %v", c.values, got, c.want)
+		if got := Median(c.values); got != c.want {
+			t.Errorf("Median(%v) = %v, want %v", c.values, got, c.want)
 		}
 		for i := range before {
 			if before[i] != c.values[i] {
@@ -43,23 +43,23 @@ func TestQuantile(t *testing.T) {
 func TestBootstrapProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ratios := rapid.SliceOfN(rapid.Float64Range(0.01, 100), 1, 9).Draw(t, "ratios")
-		low, high := bootstrap(ratios)
-		m := median(ratios)
+		low, high := Bootstrap(ratios)
+		m := Median(ratios)
 		least, most := ratios[0], ratios[0]
 		for _, r := range ratios {
 			least, most = min(least, r), max(most, r)
 		}
 		if !(least <= low && low <= m && m <= high && high <= most) {
-			t.Fatalf("bootstrap(%v) = %v, %v; median %v", ratios, low, high, m)
+			t.Fatalf("Bootstrap(%v) = %v, %v; median %v", ratios, low, high, m)
 		}
-		if l, h := bootstrap(ratios); l != low || h != high {
+		if l, h := Bootstrap(ratios); l != low || h != high {
 			t.Fatalf("the interval is not a function of the pairs: %v %v, then %v %v", low, high, l, h)
 		}
 	})
 }
 
 func TestBootstrapConstant(t *testing.T) {
-	if low, high := bootstrap([]float64{2, 2, 2, 2, 2, 2, 2}); low != 2 || high != 2 {
+	if low, high := Bootstrap([]float64{2, 2, 2, 2, 2, 2, 2}); low != 2 || high != 2 {
 		t.Errorf("interval of equal ratios is %v .. %v", low, high)
 	}
 }
@@ -77,7 +77,7 @@ func TestBootstrapCoverage(t *testing.T) {
 		for i := range ratios {
 			ratios[i] = math.Exp(rng.NormFloat64() * 0.2) // median 1
 		}
-		if low, high := bootstrap(ratios); low <= 1 && 1 <= high {
+		if low, high := Bootstrap(ratios); low <= 1 && 1 <= high {
 			inside++
 		}
 	}
@@ -87,7 +87,7 @@ func TestBootstrapCoverage(t *testing.T) {
 }
 
 func TestBootstrapSpreads(t *testing.T) {
-	low, high := bootstrap([]float64{0.5, 0.7, 0.9, 1, 1.1, 1.3, 1.5})
+	low, high := Bootstrap([]float64{0.5, 0.7, 0.9, 1, 1.1, 1.3, 1.5})
 	if low > 0.9 || high < 1.1 || low < 0.5 || high > 1.5 {
 		t.Errorf("interval of widely spread ratios is %v .. %v", low, high)
 	}
