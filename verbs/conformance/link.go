@@ -44,6 +44,7 @@ type linkOpts struct {
 type link struct {
 	t    TB
 	pair *Pair
+	h    Harness
 	opt  linkOpts
 	a, b *side
 }
@@ -82,7 +83,7 @@ func newLink(t TB, h Harness, opt linkOpts) *link {
 		opt.timeout = h.AckTimeout
 	}
 	opt.setDefaults()
-	l := &link{t: t, pair: p, opt: opt}
+	l := &link{t: t, pair: p, h: h, opt: opt}
 	l.a = newSide(t, "A", p, p.A, p.PortA, opt)
 	if opt.cqEntriesB != 0 {
 		opt.cqEntries = opt.cqEntriesB

@@ -126,7 +126,7 @@ func (l *link) tooShort(off, n int) {
 	switch {
 	case len(l.b.rcvd) == 0:
 		wantState(l.t, l.b.qp, verbs.StateRTS)
-	case l.b.rcvd[0].Status == verbs.WCLocLenErr, l.b.rcvd[0].Status == verbs.WCLocQPOpErr: // Soft-RoCE says the latter
+	case slices.Contains(l.h.ownFault(verbs.WCLocLenErr), l.b.rcvd[0].Status):
 		wantState(l.t, l.b.qp, verbs.StateErr)
 	default:
 		l.t.Errorf("a message longer than the receive: %+v; want LOC_LEN_ERR or nothing", l.b.rcvd)
@@ -148,8 +148,24 @@ func ucRemoteAccess(t TB, h Harness) {
 		{"one byte before", func(l *link, wr *verbs.SendWR) { wr.RemoteAddr = l.b.addr(-1) }},
 		{"one byte behind", func(l *link, wr *verbs.SendWR) { wr.RemoteAddr = l.b.addr(len(l.b.mem) - 19_999) }},
 		{"wraps around", func(l *link, wr *verbs.SendWR) { wr.RemoteAddr = ^uint64(0) - 31 }},
+		{"region without remote write", func(l *link, wr *verbs.SendWR) {
+			l.aimAt(wr, l.b.pd, verbs.AccessLocalWrite)
+		}},
+		{"foreign protection domain", func(l *link, wr *verbs.SendWR) {
+			pd, err := l.b.ctx.AllocPD()
+			must(l.t, err, "alloc PD")
+			l.t.Cleanup(func() { must(l.t, pd.Dealloc(), "dealloc PD") })
+			l.aimAt(wr, pd, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+		}},
+		{"deregistered", func(l *link, wr *verbs.SendWR) {
+			must(l.t, l.aimAt(wr, l.b.pd, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)(), "deregister")
+		}},
 	} {
-		for _, op := range []verbs.Opcode{verbs.OpWrite, verbs.OpWriteWithImm} {
+		ops := []verbs.Opcode{verbs.OpWrite}
+		if c.name == "wrong rkey" {
+			ops = append(ops, verbs.OpWriteWithImm)
+		}
+		for _, op := range ops {
 			l := newLink(t, h, linkOpts{typ: verbs.UC})
 			fill(l.a.mem, 1)
 			id := l.b.recv(0, 500)
@@ -166,6 +182,25 @@ func ucRemoteAccess(t TB, h Harness) {
 			l.aliveOrFlushed(id)
 		}
 	}
+}
+
+// aimAt makes a write go to another registration of B's memory, which ends
+// with the test or, before it, with what aimAt returns.
+func (l *link) aimAt(wr *verbs.SendWR, pd verbs.PD, access verbs.Access) (dereg func() error) {
+	l.t.Helper()
+	mr, err := pd.RegMR(l.b.mem, access)
+	must(l.t, err, "register")
+	wr.RKey = mr.RKey()
+	gone := false
+	dereg = func() error {
+		if gone {
+			return nil
+		}
+		gone = true
+		return mr.Dereg()
+	}
+	l.t.Cleanup(func() { must(l.t, dereg(), "deregister") })
+	return dereg
 }
 
 // aliveOrFlushed: after an access error the responder goes on, and the
