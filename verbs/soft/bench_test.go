@@ -447,7 +447,7 @@ func BenchmarkIdlePoll(b *testing.B) {
 	}
 	drive(b, "connections", func() bool {
 		for _, qp := range tx.cq.(*cq).qps {
-			if qp.fd < 0 || !qp.sq.heard {
+			if qp.fd < 0 || !qp.t.(*queuePair).sq.heard {
 				return false
 			}
 		}

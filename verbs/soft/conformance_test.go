@@ -5,6 +5,7 @@ package soft
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"mover/verbs"
 	"mover/verbs/conformance"
@@ -31,7 +32,7 @@ func TestConformance(t *testing.T) {
 				cfg.Addresses = append(cfg.Addresses, netip.MustParseAddr(a))
 			}
 			conformance.Run(t, conformance.Harness{
-				Lacks:      conformance.UC | conformance.UD | conformance.Read | conformance.Atomic,
+				Lacks:      conformance.Read | conformance.Atomic,
 				NoProperty: c.noProperty,
 				Open: func(tb conformance.TB) *conformance.Pair {
 					p, err := New(cfg)
@@ -45,7 +46,21 @@ func TestConformance(t *testing.T) {
 						}
 						return ctx
 					}
-					return &conformance.Pair{A: open(c.a), B: open(c.b)}
+					return &conformance.Pair{A: open(c.a), B: open(c.b),
+						// As long as the default, but it leaves the CPU to the others.
+						Settle: func(poll func()) {
+							for range 10 {
+								for range 10 {
+									poll()
+								}
+								time.Sleep(2 * time.Millisecond)
+							}
+						},
+						Lose: func(ctx verbs.Context, pick func(int) bool) {
+							if err := LosePackets(ctx, pick); err != nil {
+								tb.Fatalf("%v", err)
+							}
+						}}
 				},
 			})
 		})

@@ -29,7 +29,7 @@ const (
 // up to position freed.
 type cqe struct {
 	wc    verbs.WC
-	qp    *queuePair
+	qp    *qpBase
 	freed uint64
 	recv  bool
 }
@@ -47,17 +47,18 @@ type cq struct {
 	dead        bool
 	polling     bool // inside progress
 
-	qps    map[uint32]*queuePair
-	active []*queuePair // QPs that may have something to do
-	first  int          // which of them goes first
+	qps    map[uint32]*qpBase
+	active []*qpBase // QPs that may have something to do
+	first  int       // which of them goes first
 	polls  uint
 	ready  [32]unix.EpollEvent
 
 	armed     atomic.Bool // any goroutine
 	attention atomic.Bool // any goroutine: look at joining and at the set-ups
 
-	mu      sync.Mutex   // guards joining, users and closed
-	joining []*queuePair // created, not yet seen by the owner
+	mu      sync.Mutex   // guards joining, stage, users and closed
+	joining []*qpBase    // created, not yet seen by the owner
+	stage   *packetStage // of the UC and UD QPs that receive here
 	users   int
 	closed  bool
 }
@@ -68,7 +69,7 @@ func (d *device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 		return nil, &verbs.Error{Op: op, Errno: syscall.EINVAL,
 			Detail: fmt.Sprintf("%d entries, vector %d: allowed are 1..%d entries and vector 0", attr.Entries, attr.Vector, maxCQE)}
 	}
-	q := &cq{dev: d, ring: make([]cqe, attr.Entries), qps: map[uint32]*queuePair{}}
+	q := &cq{dev: d, ring: make([]cqe, attr.Entries), qps: map[uint32]*qpBase{}}
 	if attr.Channel != nil {
 		ch, ok := attr.Channel.(*channel)
 		if !ok || ch.dev != d {
@@ -132,9 +133,9 @@ func (q *cq) pop(wcs []verbs.WC) int {
 		e := &q.ring[q.head]
 		wcs[i] = e.wc
 		if e.recv {
-			e.qp.rq.free = e.freed
+			e.qp.recvs.free = e.freed
 		} else {
-			e.qp.sq.free = e.freed
+			e.qp.sends.free = e.freed
 		}
 		e.qp = nil
 		if q.head++; q.head == len(q.ring) {
@@ -155,13 +156,13 @@ func (q *cq) push(e *cqe) {
 		q.dead = true
 		q.dev.events.put(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: q})
 		for _, qp := range q.qps {
-			qp.toErr()
+			qp.t.toErr()
 		}
 		q.mu.Lock()
 		joining := slices.Clone(q.joining)
 		q.mu.Unlock()
 		for _, qp := range joining {
-			qp.toErr()
+			qp.t.toErr()
 		}
 		return
 	}
@@ -177,7 +178,7 @@ func (q *cq) push(e *cqe) {
 }
 
 // purge drops the completions of a QP that goes away.
-func (q *cq) purge(qp *queuePair) {
+func (q *cq) purge(qp *qpBase) {
 	kept := 0
 	for i := range q.count {
 		e := &q.ring[(q.head+i)%len(q.ring)]
@@ -220,7 +221,7 @@ func (q *cq) progress() {
 			break
 		}
 		qp := q.active[j]
-		moved, more := qp.drive(left)
+		moved, more := qp.t.drive(left)
 		left -= moved
 		if !more {
 			qp.idle[qp.side(q)] = true
@@ -277,7 +278,7 @@ func (q *cq) collect() {
 	}
 }
 
-// attend takes in new QPs and new connections.
+// attend takes in new QPs and lets all of them look for what is new.
 func (q *cq) attend() {
 	q.attention.Store(false) // before looking: a later change sets it again
 	q.mu.Lock()
@@ -287,10 +288,10 @@ func (q *cq) attend() {
 	q.joining = q.joining[:0]
 	q.mu.Unlock()
 	if cap(q.active) < len(q.qps) {
-		q.active = append(make([]*queuePair, 0, 2*len(q.qps)), q.active...)
+		q.active = append(make([]*qpBase, 0, 2*len(q.qps)), q.active...)
 	}
 	for _, qp := range q.qps {
-		qp.connect()
+		qp.t.attend()
 	}
 }
 
@@ -347,7 +348,7 @@ func (q *cq) Destroy() error {
 }
 
 // join adds a QP's queue, from any goroutine.
-func (q *cq) join(qp *queuePair) error {
+func (q *cq) join(qp *qpBase) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -361,12 +362,12 @@ func (q *cq) join(qp *queuePair) error {
 }
 
 // leave removes a QP's queue; the owner calls.
-func (q *cq) leave(qp *queuePair) {
+func (q *cq) leave(qp *qpBase) {
 	q.mu.Lock()
 	q.users--
-	q.joining = slices.DeleteFunc(q.joining, func(x *queuePair) bool { return x == qp })
+	q.joining = slices.DeleteFunc(q.joining, func(x *qpBase) bool { return x == qp })
 	q.mu.Unlock()
 	delete(q.qps, qp.qpn)
-	q.active = slices.DeleteFunc(q.active, func(x *queuePair) bool { return x == qp })
+	q.active = slices.DeleteFunc(q.active, func(x *qpBase) bool { return x == qp })
 	q.purge(qp)
 }

@@ -27,6 +27,7 @@ const (
 	maxQP       = 1 << 12
 	maxCQ       = 1 << 12
 	maxCQE      = 1 << 20
+	maxAH       = 1 << 16
 	maxQPWR     = 1 << 14
 	maxSGE      = 16
 	maxInline   = 512
@@ -53,11 +54,13 @@ type device struct {
 	work     sync.WaitGroup     // accept loop and set-ups
 
 	rnrEvents atomic.Uint64
+	drops     dropCounts
+	loss      atomic.Pointer[lossRule]
 
 	mu     sync.Mutex
 	counts verbs.Counts
 	keys   keySource
-	setups map[uint32]*setup // by QPN
+	setups map[uint32]*setup // by QPN; nil for UC and UD
 	closed bool
 }
 
@@ -91,7 +94,7 @@ func (d *device) Device() verbs.DeviceInfo { return d.info }
 func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 	return verbs.DeviceAttr{
 		MaxMRSize: maxMRBytes, MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxCQ: maxCQ, MaxCQE: maxCQE,
-		MaxMR: maxMR, MaxPD: maxPD, MaxAH: 0, MaxQPRdAtom: maxRdAtomic, PageSizeCap: ^uint64(os.Getpagesize() - 1),
+		MaxMR: maxMR, MaxPD: maxPD, MaxAH: maxAH, MaxQPRdAtom: maxRdAtomic, PageSizeCap: ^uint64(os.Getpagesize() - 1),
 	}, nil
 }
 

@@ -35,12 +35,7 @@ func (q *queuePair) toErr() {
 		q.closeConn()
 	}
 	q.connectBy, q.answerBy, q.receiveBy = deadline{}, deadline{}, deadline{}
-	for q.sq.acked < q.sq.post {
-		q.completeSend(verbs.WCFlushErr)
-	}
-	for q.rq.taken < q.rq.post {
-		q.completeRecv(&verbs.WC{Status: verbs.WCFlushErr})
-	}
+	q.flush()
 }
 
 // fail is an error of this side as requester: the oldest send WR gets the

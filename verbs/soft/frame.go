@@ -146,3 +146,6 @@ func (h *header) decode(b *[headerBytes]byte) error {
 
 // wantsReceive reports whether the op consumes a receive WR.
 func (o frameOp) wantsReceive() bool { return o != frameWrite && o <= frameSendImm }
+
+// sends reports whether the op's payload goes into a receive WR.
+func (o frameOp) sends() bool { return o == frameSend || o == frameSendImm }

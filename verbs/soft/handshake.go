@@ -110,11 +110,22 @@ func (h *hello) answer(kind handshakeKind, port uint16) *hello {
 		nonce: h.nonce, srcPort: port}
 }
 
-// connData is QP.ConnData: version u8, zero u8, TCP port u16, secret.
+// connData is QP.ConnData of a connected QP: version u8, kind u8, port u16,
+// secret.
 type connData struct {
-	port   uint16
+	kind   connKind
+	port   uint16 // of TCP or UDP
 	secret [secretBytes]byte
 }
+
+// connKind says what a port stands for, so that an RC and a UC QP are not
+// connected by mistake.
+type connKind uint8
+
+const (
+	connStream   connKind = 0 // RC: the device's TCP port
+	connDatagram connKind = 1 // UC: the QP's UDP port
+)
 
 const (
 	connDataVersion = 1
@@ -123,21 +134,25 @@ const (
 
 func (c *connData) encode() []byte {
 	b := make([]byte, connDataBytes)
-	b[0] = connDataVersion
+	b[0], b[1] = connDataVersion, byte(c.kind)
 	binary.BigEndian.PutUint16(b[2:], c.port)
 	copy(b[4:], c.secret[:])
 	return b
 }
 
-func (c *connData) decode(b []byte) error {
+// decode wants the data of a QP of one kind.
+func (c *connData) decode(b []byte, kind connKind) error {
 	switch {
 	case len(b) == 0:
 		return errors.New("the peer's ConnData is missing: it is no soft QP")
 	case b[0] != connDataVersion:
 		return fmt.Errorf("the peer's ConnData has version %d, this side speaks %d", b[0], connDataVersion)
-	case len(b) != connDataBytes || b[1] != 0:
+	case len(b) != connDataBytes || connKind(b[1]) > connDatagram:
 		return fmt.Errorf("the peer's ConnData is malformed (%d bytes)", len(b))
+	case connKind(b[1]) != kind:
+		return errors.New("the peer's QP is of another transport")
 	}
+	c.kind = kind
 	c.port = binary.BigEndian.Uint16(b[2:])
 	c.secret = [secretBytes]byte(b[4:])
 	if c.port == 0 {

@@ -39,12 +39,19 @@ func FuzzHello(f *testing.F) {
 
 func FuzzConnData(f *testing.F) {
 	f.Add((&connData{port: 4, secret: [16]byte{5}}).encode())
+	f.Add((&connData{kind: connDatagram, port: 4, secret: [16]byte{5}}).encode())
 	f.Add([]byte{})
 	f.Add([]byte{2})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var c connData
-		if c.decode(b) == nil && string(c.encode()) != string(b) {
-			t.Errorf("%x does not come back", b)
+		taken := 0
+		for kind := range connDatagram + 1 {
+			var c connData
+			if c.decode(b, kind) != nil {
+				continue
+			}
+			if taken++; string(c.encode()) != string(b) || taken > 1 {
+				t.Errorf("%x does not come back, or is of two kinds", b)
+			}
 		}
 	})
 }
@@ -68,7 +75,7 @@ func TestHostileConnections(t *testing.T) {
 	a, b := newSide(t, sideOptions{}), newSide(t, sideOptions{})
 	dev := b.ctx.(*device)
 	var cd connData
-	if err := cd.decode(b.qp.ConnData()); err != nil {
+	if err := cd.decode(b.qp.ConnData(), connStream); err != nil {
 		t.Fatal(err)
 	}
 	good := hello{kind: kindHello, dstQPN: b.qp.QPN(), srcQPN: 7, dstGID: dev.gid, srcGID: dev.gid, srcPort: 1}

@@ -58,6 +58,7 @@ type side struct {
 }
 
 type sideOptions struct {
+	typ      verbs.QPType // RC
 	addr     string
 	cap      verbs.QPCap
 	entries  int
@@ -68,6 +69,9 @@ type sideOptions struct {
 }
 
 func (o *sideOptions) defaults() {
+	if o.typ == 0 {
+		o.typ = verbs.RC
+	}
 	if o.addr == "" {
 		o.addr = "127.0.0.1"
 	}
@@ -98,7 +102,7 @@ func newSide(t testing.TB, o sideOptions) *side {
 		s.ch = must[verbs.CompChannel](t)(s.ctx.CreateCompChannel())
 	}
 	s.cq = must[verbs.CQ](t)(s.ctx.CreateCQ(verbs.CQInitAttr{Entries: o.entries, Channel: s.ch}))
-	s.qp = must[verbs.QP](t)(s.pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: s.cq, RecvCQ: s.cq, Cap: o.cap}))
+	s.qp = must[verbs.QP](t)(s.pd.CreateQP(verbs.QPInitAttr{Type: o.typ, SendCQ: s.cq, RecvCQ: s.cq, Cap: o.cap}))
 	t.Cleanup(s.close)
 	return s
 }
@@ -145,19 +149,21 @@ type connectOptions struct {
 var usual = connectOptions{access: verbs.AccessRemoteWrite, timeout: 14, retry: 6, rnr: 7, minWait: 12}
 
 func toInit(qp verbs.QP, o connectOptions) error {
-	return qp.Modify(&verbs.QPAttr{State: verbs.StateInit, Port: 1, AccessFlags: o.access}, verbs.InitMask(verbs.RC))
+	return qp.Modify(&verbs.QPAttr{State: verbs.StateInit, Port: 1, AccessFlags: o.access, QKey: testQKey}, verbs.InitMask(qp.Type()))
 }
 
 func toRTR(qp, peer verbs.QP, o connectOptions) error {
 	return qp.Modify(&verbs.QPAttr{State: verbs.StateRTR, PathMTU: verbs.MTU4096, DestQPN: peer.QPN(), RQPSN: 1,
 		MinRNRTimer: o.minWait, AV: verbs.AHAttr{IsGlobal: true, Port: 1, HopLimit: 64, DGID: gidOf(peer.PD().Context())},
-		RemoteConnData: peer.ConnData()}, verbs.RTRMask(verbs.RC))
+		RemoteConnData: peer.ConnData()}, verbs.RTRMask(qp.Type()))
 }
 
 func toRTS(qp verbs.QP, o connectOptions) error {
 	return qp.Modify(&verbs.QPAttr{State: verbs.StateRTS, SQPSN: 1, Timeout: o.timeout, RetryCnt: o.retry, RNRRetry: o.rnr},
-		verbs.RTSMask(verbs.RC))
+		verbs.RTSMask(qp.Type()))
 }
+
+const testQKey = 0x1234
 
 // join connects the two QPs up to RTS.
 func join(t testing.TB, a, b verbs.QP, o connectOptions) {

@@ -10,12 +10,12 @@ import (
 	"mover/verbs"
 )
 
-// domain is a protection domain. mrs and qps are guarded by dev.mu.
+// domain is a protection domain. mrs, qps and ahs are guarded by dev.mu.
 type domain struct {
-	dev      *device
-	keys     keyTable
-	mrs, qps int
-	freed    bool
+	dev           *device
+	keys          keyTable
+	mrs, qps, ahs int
+	freed         bool
 }
 
 func (p *domain) Context() verbs.Context { return p.dev }
@@ -67,10 +67,6 @@ func (p *domain) release(m *memory) error {
 	return nil
 }
 
-func (p *domain) CreateAH(verbs.AHAttr) (verbs.AH, error) {
-	return nil, &verbs.UnsupportedError{Provider: providerName, What: "address handles (UD)"}
-}
-
 func (p *domain) Dealloc() error {
 	d := p.dev
 	d.mu.Lock()
@@ -78,9 +74,9 @@ func (p *domain) Dealloc() error {
 	if p.freed {
 		return &verbs.Error{Op: "dealloc PD", Errno: syscall.EINVAL, Detail: "already deallocated"}
 	}
-	if p.mrs+p.qps != 0 {
+	if p.mrs+p.qps+p.ahs != 0 {
 		return &verbs.Error{Op: "dealloc PD", Errno: syscall.EBUSY,
-			Detail: fmt.Sprintf("%d MRs and %d QPs still use it", p.mrs, p.qps)}
+			Detail: fmt.Sprintf("%d MRs, %d QPs and %d AHs still use it", p.mrs, p.qps, p.ahs)}
 	}
 	p.freed = true
 	d.counts.PD--

@@ -19,13 +19,28 @@ var (
 	errRecvFull   = &verbs.Error{Op: "post receive", Errno: syscall.ENOMEM, Detail: "the receive queue is full"}
 	errRecvState  = &verbs.Error{Op: "post receive", Errno: syscall.EINVAL, Detail: "the QP is in RESET"}
 	errRecvSGE    = &verbs.Error{Op: "post receive", Errno: syscall.EINVAL, Detail: "more SGEs than MaxRecvSGE"}
+	errSendAH     = &verbs.Error{Op: "post send", Errno: syscall.EINVAL, Detail: "a UD send needs an AH of the QP's PD that is not destroyed"}
+	errSendQPN    = &verbs.Error{Op: "post send", Errno: syscall.EINVAL, Detail: "the remote QPN does not fit 24 bits"}
+	errOnlyRC     = &verbs.Error{Op: "post send", Errno: syscall.EINVAL, Detail: "reads and atomics need an RC QP"}
+	errOnlySends  = &verbs.Error{Op: "post send", Errno: syscall.EINVAL, Detail: "UD has only sends"}
 	errNoRead     = &verbs.UnsupportedError{Provider: providerName, What: "RDMA read"}
 	errNoAtomic   = &verbs.UnsupportedError{Provider: providerName, What: "atomics"}
 )
 
+// refusals are the errors of the operations that a transport does not have, by
+// opcode.
+type refusals [verbs.OpFetchAdd + 1]error
+
+var (
+	refusedOnRC = refusals{verbs.OpRead: errNoRead, verbs.OpCompareSwap: errNoAtomic, verbs.OpFetchAdd: errNoAtomic}
+	refusedOnUC = refusals{verbs.OpRead: errOnlyRC, verbs.OpCompareSwap: errOnlyRC, verbs.OpFetchAdd: errOnlyRC}
+	refusedOnUD = refusals{verbs.OpWrite: errOnlySends, verbs.OpWriteWithImm: errOnlySends,
+		verbs.OpRead: errOnlySends, verbs.OpCompareSwap: errOnlySends, verbs.OpFetchAdd: errOnlySends}
+)
+
 // PostSend queues; the next Poll of one of the QP's CQs sends. In ERR it
 // accepts the WRs and flushes them.
-func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
+func (q *qpBase) PostSend(wrs []verbs.SendWR) (int, error) {
 	for i := range wrs {
 		if err := q.postSend(&wrs[i]); err != nil {
 			q.posted(i)
@@ -37,7 +52,7 @@ func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
 }
 
 // posted lets the CQs know.
-func (q *queuePair) posted(n int) {
+func (q *qpBase) posted(n int) {
 	if n == 0 {
 		return
 	}
@@ -50,8 +65,8 @@ func (q *queuePair) posted(n int) {
 	}
 }
 
-func (q *queuePair) postSend(wr *verbs.SendWR) error {
-	s := &q.sq
+func (q *qpBase) postSend(wr *verbs.SendWR) error {
+	s := q.sends
 	switch {
 	case q.state != verbs.StateRTS && q.state != verbs.StateErr || q.destroyed:
 		return errSendState
@@ -59,12 +74,10 @@ func (q *queuePair) postSend(wr *verbs.SendWR) error {
 		return errSendSGE
 	case s.post-s.free == uint64(len(s.entries)):
 		return errSendFull
-	case wr.Op == verbs.OpRead:
-		return errNoRead
-	case wr.Op == verbs.OpCompareSwap || wr.Op == verbs.OpFetchAdd:
-		return errNoAtomic
 	case wr.Op > verbs.OpFetchAdd:
 		return errSendOp
+	case q.noOps[wr.Op] != nil:
+		return q.noOps[wr.Op]
 	}
 	slot := s.slot(s.post)
 	e := &s.entries[slot]
@@ -85,6 +98,11 @@ func (q *queuePair) postSend(wr *verbs.SendWR) error {
 			return errSendInline
 		}
 	}
+	if q.typ == verbs.UD {
+		if err := e.to.take(q.pd, wr); err != nil {
+			return err
+		}
+	}
 	e.wrid, e.raddr, e.rkey, e.imm = wr.WRID, wr.RemoteAddr, wr.RKey, wr.Imm
 	e.op = frameWrite + frameOp(wr.Op) // both are in the order write, write imm, send, send imm
 	e.signaled = q.signalAll || wr.Flags&verbs.SendSignaled != 0
@@ -96,7 +114,7 @@ func (q *queuePair) postSend(wr *verbs.SendWR) error {
 	} else {
 		e.pieces = len(wr.SGL)
 		for i := range wr.SGL {
-			s.pieces[slot*q.cap.MaxSendSGE+i].sge = wr.SGL[i]
+			s.pieces[slot*s.sges+i].sge = wr.SGL[i]
 		}
 	}
 	s.post++
@@ -105,7 +123,7 @@ func (q *queuePair) postSend(wr *verbs.SendWR) error {
 
 // copyInline reads the data at once, so the caller may reuse its memory; it
 // needs no registration (ibv_post_send(3), IBV_SEND_INLINE).
-func (s *sendQueue) copyInline(slot int, sgl []verbs.SGE) int {
+func (s *sendRing) copyInline(slot int, sgl []verbs.SGE) int {
 	n := 0
 	dst := s.inlineOf(slot)
 	for i := range sgl {
@@ -117,8 +135,8 @@ func (s *sendQueue) copyInline(slot int, sgl []verbs.SGE) int {
 	return n
 }
 
-// PostRecv posts receives; the peer learns of them with the next frame.
-func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (int, error) {
+// PostRecv posts receives.
+func (q *qpBase) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	for i := range wrs {
 		if err := q.postRecv(&wrs[i]); err != nil {
 			q.posted(i)
@@ -129,8 +147,8 @@ func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	return len(wrs), nil
 }
 
-func (q *queuePair) postRecv(wr *verbs.RecvWR) error {
-	r := &q.rq
+func (q *qpBase) postRecv(wr *verbs.RecvWR) error {
+	r := q.recvs
 	switch {
 	case q.state == verbs.StateReset || q.destroyed:
 		return errRecvState
@@ -143,13 +161,11 @@ func (q *queuePair) postRecv(wr *verbs.RecvWR) error {
 	e := &r.entries[slot]
 	e.wrid, e.pieces = wr.WRID, len(wr.SGL)
 	for i := range wr.SGL {
-		r.pieces[slot*q.cap.MaxRecvSGE+i].sge = wr.SGL[i]
+		r.pieces[slot*r.sges+i].sge = wr.SGL[i]
 	}
 	r.post++
 	if q.state == verbs.StateErr {
 		q.completeRecv(&verbs.WC{Status: verbs.WCFlushErr})
-		return nil
 	}
-	q.receiveBy = deadline{}
 	return nil
 }

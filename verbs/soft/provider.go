@@ -17,8 +17,8 @@ import (
 
 const providerName = "soft"
 
-// ErrCleartext is matched by the error of New for an address off loopback
-// without Config.AllowCleartext.
+// ErrCleartext is matched by the errors of New, of CreateAH and of a UC QP's
+// transition to RTR, for an address off loopback without Config.AllowCleartext.
 var ErrCleartext = errors.New("soft: payload would cross the network in clear text")
 
 // Config is what New needs.
@@ -32,7 +32,9 @@ type Config struct {
 	// connection, in bytes; -1 leaves one to the kernel's autotuning, which
 	// suits a network with a round-trip time, and 0 takes the default: 128 KiB
 	// and 1 MiB on a loopback address, autotuning on any other. The kernel
-	// caps them at net.core.wmem_max and rmem_max.
+	// caps them at net.core.wmem_max and rmem_max. The sockets of UC and UD
+	// QPs, which have no autotuning, take 4 MiB to receive where none is set,
+	// and never less than 64 KiB; with CAP_NET_ADMIN rmem_max is no limit.
 	SendBuffer, RecvBuffer int
 	// CallBytes bounds the payload of one system call, 4 KiB..16 MiB; 0 takes
 	// the default.
@@ -95,7 +97,7 @@ func New(cfg Config) (*Provider, error) {
 		p.cfg.Addresses = append(p.cfg.Addresses, a)
 		p.devices = append(p.devices, verbs.DeviceInfo{
 			Provider: providerName, Name: providerName + strconv.Itoa(i), Netdev: netdevOf(a),
-			NUMANode: 0, Ports: 1, Software: true, Detail: "RC verbs over TCP on " + a.String() + ", clear text",
+			NUMANode: 0, Ports: 1, Software: true, Detail: "verbs over TCP and UDP on " + a.String() + ", clear text",
 		})
 	}
 	return p, nil
@@ -108,10 +110,14 @@ func checkAddress(a netip.Addr, allowCleartext bool) error {
 	case a.Zone() != "":
 		return fmt.Errorf("soft: %v: a GID has no room for a zone; use a global or unique-local address", a)
 	case !a.IsLoopback() && !allowCleartext:
-		return fmt.Errorf("%w: address %v is not a loopback address; set `soft.allow_cleartext: true` only if the network is trusted or encrypted below (IPsec, MACsec, WireGuard)",
-			ErrCleartext, a)
+		return fmt.Errorf("%w: address %s", ErrCleartext, offLoopback(a))
 	}
 	return nil
+}
+
+// offLoopback says what is wrong with an address, and what to do.
+func offLoopback(a netip.Addr) string {
+	return a.String() + " is not a loopback address; set `soft.allow_cleartext: true` only if the network is trusted or encrypted below (IPsec, MACsec, WireGuard)"
 }
 
 // netdevOf is the interface that has the address, "" when none lists it (as

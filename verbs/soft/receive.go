@@ -15,15 +15,10 @@ import (
 // copied to its place.
 const stageBytes = 4096
 
-// recvQueue is the receive queue and what comes in on the connection.
-// Positions count WRs since RESET; free <= taken <= post <= free + len(entries).
+// recvQueue is the receive queue of an RC QP and what comes in on its
+// connection.
 type recvQueue struct {
-	entries []recvEntry
-	pieces  []piece // MaxRecvSGE for each entry
-
-	free  uint64 // the first not free: its completion was not polled
-	taken uint64 // the first not consumed
-	post  uint64 // the next to be posted
+	recvRing
 
 	msn     uint32 // messages placed
 	awaited bool   // the peer waits for a receive WR
@@ -42,11 +37,6 @@ type recvQueue struct {
 	lo, hi int // what is in the stage
 }
 
-type recvEntry struct {
-	wrid   uint64
-	pieces int
-}
-
 var (
 	errAck      = errors.New("soft: acknowledgement of a message never sent")
 	errCredit   = errors.New("soft: receive credit ran backwards or too far")
@@ -54,26 +44,9 @@ var (
 	errNoCredit = errors.New("soft: message without a receive WR")
 )
 
-func (r *recvQueue) init(c verbs.QPCap) {
-	r.entries = make([]recvEntry, c.MaxRecvWR)
-	r.pieces = make([]piece, c.MaxRecvWR*c.MaxRecvSGE)
-}
-
 func (r *recvQueue) reset() {
-	clear(r.pieces)
-	*r = recvQueue{entries: r.entries, pieces: r.pieces}
-}
-
-func (r *recvQueue) slot(pos uint64) int { return int(pos % uint64(len(r.entries))) }
-
-// completeRecv completes the oldest receive WR; wc lacks only id and QPN.
-func (q *queuePair) completeRecv(wc *verbs.WC) {
-	r := &q.rq
-	c := cqe{qp: q, recv: true, freed: r.taken + 1, wc: *wc}
-	c.wc.WRID = r.entries[r.slot(r.taken)].wrid
-	c.wc.QPN = q.qpn
-	r.taken++
-	q.recvCQ.push(&c)
+	r.recvRing.reset()
+	*r = recvQueue{recvRing: r.recvRing}
 }
 
 // receive reads until budget, EAGAIN or the end. Each call reads the rest of
@@ -136,34 +109,17 @@ func (q *queuePair) aim() bool {
 		return true
 	}
 	for limit > 0 && v.n+1 < iovMax {
-		p, b := q.target(uint64(v.bytes), limit)
-		if p == nil {
+		m, b := r.target(r.bytes+uint64(v.bytes), limit)
+		if m == nil {
 			break
 		}
-		if !v.addMemory(p.mr, b) {
+		if !v.addMemory(m, b) {
 			q.receiveFault(verbs.WCLocProtErr, nakOperation)
 			return false
 		}
 		limit -= uint64(len(b))
 	}
 	return true
-}
-
-// target is the place of the next bytes of a send, at most n, skip bytes
-// behind those placed so far.
-func (q *queuePair) target(skip, n uint64) (*piece, []byte) {
-	r := &q.rq
-	at := r.bytes + skip
-	slot := r.slot(r.taken)
-	for i := range r.entries[slot].pieces {
-		p := &r.pieces[slot*q.cap.MaxRecvSGE+i]
-		if at < uint64(len(p.buf)) {
-			b := p.buf[at:]
-			return p, b[:min(uint64(len(b)), n)]
-		}
-		at -= uint64(len(p.buf))
-	}
-	return nil, nil
 }
 
 // placed takes note of n bytes of payload.
@@ -214,10 +170,7 @@ func (q *queuePair) copyStaged() bool {
 		n := min(r.left, uint64(r.hi-r.lo))
 		m, b := r.mr, r.dst
 		if r.h.op.sends() {
-			var p *piece
-			if p, b = q.target(0, n); p != nil {
-				m = p.mr
-			}
+			m, b = r.target(r.bytes, n)
 		}
 		b = b[:min(uint64(len(b)), n)]
 		if m == nil || !m.enter() {
@@ -294,8 +247,6 @@ func (q *queuePair) wanted() {
 	}
 }
 
-func (o frameOp) sends() bool { return o == frameSend || o == frameSendImm }
-
 // beginData checks a message's frame and finds its place.
 func (q *queuePair) beginData() {
 	r, h := &q.rq, &q.rq.h
@@ -320,7 +271,7 @@ func (q *queuePair) beginData() {
 	}
 	r.mr, r.dst = nil, nil
 	if h.op.sends() {
-		if r.bytes+uint64(h.length) > q.room() {
+		if r.bytes+uint64(h.length) > r.room() {
 			q.receiveFault(verbs.WCLocLenErr, nakInvalid)
 			return
 		}
@@ -356,25 +307,11 @@ func (q *queuePair) openWrite() bool {
 
 // openReceive looks up the memory of the oldest receive WR.
 func (q *queuePair) openReceive() bool {
-	r := &q.rq
-	slot := r.slot(r.taken)
-	for i := range r.entries[slot].pieces {
-		if !r.pieces[slot*q.cap.MaxRecvSGE+i].find(q.pd, verbs.AccessLocalWrite) {
-			q.receiveFault(verbs.WCLocProtErr, nakOperation)
-			return false
-		}
+	if !q.rq.recvRing.open(q.pd) {
+		q.receiveFault(verbs.WCLocProtErr, nakOperation)
+		return false
 	}
 	return true
-}
-
-// room is the size of the oldest receive WR.
-func (q *queuePair) room() (n uint64) {
-	r := &q.rq
-	slot := r.slot(r.taken)
-	for i := range r.entries[slot].pieces {
-		n += uint64(r.pieces[slot*q.cap.MaxRecvSGE+i].sge.Length)
-	}
-	return n
 }
 
 // receiveFault is an error of the oldest receive WR, which carries it here.

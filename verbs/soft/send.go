@@ -4,19 +4,10 @@ package soft
 
 import "mover/verbs"
 
-// sendQueue is the send queue and what goes out on the connection. Positions
-// count WRs since RESET; free <= acked <= next <= post <= free + len(entries).
-// An entry is free when a completion at or after it was polled, as on
-// hardware: WRs without a completion occupy theirs until then.
+// sendQueue is the send queue of an RC QP and what goes out on its connection.
 type sendQueue struct {
-	entries []sendEntry
-	pieces  []piece // MaxSendSGE for each entry
-	inline  []byte  // MaxInlineBytes for each entry
-
-	free  uint64 // the first not free
-	acked uint64 // the first not completed
-	next  uint64 // the first not wholly sent
-	post  uint64 // the next to be posted
+	sendRing
+	next uint64 // the first not wholly sent; acked <= next <= post
 
 	// The frame that is being sent, of message next: bytes of its header that
 	// are gone (0: none is open), bytes of the message's payload that are
@@ -51,60 +42,9 @@ type sendQueue struct {
 	ctrlNak bool // ctrl holds the NAK
 }
 
-type sendEntry struct {
-	wrid, raddr, length uint64
-	rkey, imm           uint32
-	pieces              int
-	op                  frameOp
-	signaled, solicited bool
-	inline, resolved    bool
-	hdr                 [headerBytes]byte
-}
-
-// piece is an SGE; buf and mr are set when the WR is executed.
-type piece struct {
-	sge verbs.SGE
-	buf []byte
-	mr  *memory
-}
-
-func (s *sendQueue) init(c verbs.QPCap) {
-	s.entries = make([]sendEntry, c.MaxSendWR)
-	s.pieces = make([]piece, c.MaxSendWR*c.MaxSendSGE)
-	s.inline = make([]byte, c.MaxSendWR*c.MaxInlineBytes)
-}
-
 func (s *sendQueue) reset() {
-	clear(s.pieces)
-	*s = sendQueue{entries: s.entries, pieces: s.pieces, inline: s.inline}
-}
-
-func (s *sendQueue) slot(pos uint64) int { return int(pos % uint64(len(s.entries))) }
-
-func (s *sendQueue) entry(pos uint64) *sendEntry { return &s.entries[s.slot(pos)] }
-
-func (s *sendQueue) inlineOf(slot int) []byte {
-	n := len(s.inline) / len(s.entries)
-	return s.inline[slot*n : (slot+1)*n]
-}
-
-// completeSend completes the oldest WR.
-func (q *queuePair) completeSend(status verbs.WCStatus) {
-	s := &q.sq
-	e := s.entry(s.acked)
-	s.acked++
-	if status == verbs.WCSuccess && !e.signaled {
-		return
-	}
-	c := cqe{qp: q, freed: s.acked, wc: verbs.WC{WRID: e.wrid, Status: status, QPN: q.qpn}}
-	if status == verbs.WCSuccess {
-		c.wc.ByteLen = uint32(e.length)
-		c.wc.Opcode = verbs.WCRDMAWrite
-		if e.op >= frameSend {
-			c.wc.Opcode = verbs.WCSend
-		}
-	}
-	q.sendCQ.push(&c)
+	s.sendRing.reset()
+	*s = sendQueue{sendRing: s.sendRing}
 }
 
 // acknowledged takes the peer's count of placed messages.

@@ -67,7 +67,7 @@ func (t *timer) close() {
 func (q *cq) tick() {
 	now := nanotime()
 	for _, qp := range q.qps {
-		qp.expire(now)
+		qp.t.expire(now)
 	}
 }
 
@@ -75,7 +75,7 @@ func (q *cq) tick() {
 func (q *cq) nextDeadline() int64 {
 	next := int64(0)
 	for _, qp := range q.qps {
-		if d := qp.deadline(); d != 0 && (next == 0 || d < next) {
+		if d := qp.t.deadline(); d != 0 && (next == 0 || d < next) {
 			next = d
 		}
 	}

@@ -67,7 +67,7 @@ func (q *queuePair) plan(limit int) {
 		e := s.entry(pos)
 		v.add(e.hdr[s.hdr:])
 		left := s.end - pay
-		if q.addPayload(e, pos, pay, min(left, uint64(limit))) < left {
+		if q.addPayload(pos, pay, min(left, uint64(limit))) < left {
 			return
 		}
 		if s.end < e.length {
@@ -84,7 +84,7 @@ func (q *queuePair) plan(limit int) {
 	}
 	for v.n+2 <= iovMax && v.bytes < limit && (pay > 0 && s.continues() || s.startable(pos, used)) {
 		e := s.entry(pos)
-		if !e.resolved && !q.resolve(e, pos) {
+		if !e.resolved && !q.resolve(pos) {
 			return
 		}
 		end := min(e.length, pay+maxFrameBytes)
@@ -94,7 +94,7 @@ func (q *queuePair) plan(limit int) {
 			used++
 		}
 		n := min(end-pay, uint64(max(limit-v.bytes, 1)))
-		if q.addPayload(e, pos, pay, n) < end-pay || end < e.length {
+		if q.addPayload(pos, pay, n) < end-pay || end < e.length {
 			return
 		}
 		pos, pay = pos+1, 0
@@ -138,69 +138,21 @@ func (q *queuePair) encodeData(e *sendEntry, pos, pay, end uint64) {
 }
 
 // resolve looks up the WR's memory when the WR is executed. False sets fault.
-func (q *queuePair) resolve(e *sendEntry, pos uint64) bool {
+func (q *queuePair) resolve(pos uint64) bool {
 	s := &q.sq
-	if !e.inline {
-		e.length = 0
-		for i := range e.pieces {
-			p := &s.pieces[s.slot(pos)*q.cap.MaxSendSGE+i]
-			if !p.find(q.pd, 0) {
-				s.fault, s.faultAt = verbs.WCLocProtErr, pos
-				return false
-			}
-			e.length += uint64(p.sge.Length)
-		}
-		if e.length > maxMsg {
-			s.fault, s.faultAt = verbs.WCLocLenErr, pos
-			return false
-		}
-	}
-	e.resolved = true
-	return true
-}
-
-// find looks up the region of an SGE; false when there is none of this PD, not
-// with that access, or not that large. An SGE of no bytes needs none.
-func (p *piece) find(pd *domain, access verbs.Access) bool {
-	p.buf, p.mr = nil, nil
-	if p.sge.Length == 0 {
-		return true
-	}
-	m := pd.keys.local(p.sge.LKey)
-	if m == nil || m.access&access != access {
+	if st := s.sendRing.resolve(q.pd, pos); st != verbs.WCSuccess {
+		s.fault, s.faultAt = st, pos
 		return false
 	}
-	p.mr = m
-	p.buf = m.slice(p.sge.Addr, p.sge.Length)
-	return p.buf != nil
+	return true
 }
 
 // addPayload adds n bytes of the message from offset from, or fewer when the
 // vector is full or memory is gone, and returns how many.
-func (q *queuePair) addPayload(e *sendEntry, pos, from, n uint64) (added uint64) {
-	s := &q.sq
-	slot := s.slot(pos)
-	if e.inline {
-		q.out.add(s.inlineOf(slot)[from : from+n])
-		return n
-	}
-	for i := 0; i < e.pieces && added < n; i++ {
-		p := &s.pieces[slot*q.cap.MaxSendSGE+i]
-		if from >= uint64(len(p.buf)) {
-			from -= uint64(len(p.buf))
-			continue
-		}
-		b := p.buf[from:]
-		b = b[:min(uint64(len(b)), n-added)]
-		from = 0
-		if q.out.full() {
-			break
-		}
-		if !q.out.addMemory(p.mr, b) {
-			s.fault, s.faultAt = verbs.WCLocProtErr, pos
-			break
-		}
-		added += uint64(len(b))
+func (q *queuePair) addPayload(pos, from, n uint64) uint64 {
+	added, gone := q.sq.gather(&q.out, pos, from, n)
+	if gone {
+		q.sq.fault, q.sq.faultAt = verbs.WCLocProtErr, pos
 	}
 	return added
 }
