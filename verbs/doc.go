@@ -1,6 +1,7 @@
 // Package verbs is mover's RDMA API: the nouns of libibverbs (Context, PD, MR,
 // CQ, QP, WR, WC) as small Go interfaces, implemented by providers.
 //
+//	verbs/ibv   libibverbs, opened at run time: adapters and Soft-RoCE
 //	verbs/soft  the same semantics over TCP, for hosts without RDMA
 //	verbs/sim   in memory, virtual time, seeded and adversarial: tests only
 //
