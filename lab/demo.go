@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 // demoScenarios do what `make demo` does, between two hosts.
 func demoScenarios() []scenario {
 	return []scenario{
+		{name: "demo", ci: true, deadline: 5 * time.Minute, run: func(ctx context.Context, l *Lab) error { return demo(ctx, l, "ibv") }},
 		{name: "demo-soft", deadline: 5 * time.Minute, run: func(ctx context.Context, l *Lab) error { return demo(ctx, l, "soft") }},
 	}
 }
@@ -74,6 +76,9 @@ func demo(ctx context.Context, l *Lab, provider string) error {
 	if err := l.bothRailsCarried(ctx, curlBytes+copyBytes); err != nil {
 		return err
 	}
+	if err := l.showTroubles(ctx); err != nil {
+		return err
+	}
 	l.Step("stopping the nodes")
 	return l.Both(func(n *Node) error { return n.StopMover(ctx) })
 }
@@ -98,8 +103,8 @@ func (l *Lab) showDevices(ctx context.Context, provider string) error {
 			names = append(names, device.Name)
 			n.lab.Note("%s: %+v", n.Name, device)
 		}
-		if len(names) != Rails || d.Hardware != (provider == "ibv") {
-			return fmt.Errorf("node %s uses %v, hardware %v: %s", n.Name, names, d.Hardware, d.Reason)
+		if len(names) != Rails {
+			return fmt.Errorf("node %s uses %v, not one device a rail: %s", n.Name, names, d.Reason)
 		}
 		l.Step("node %s uses %s: %s", n.Name, strings.Join(names, ", "), d.Reason)
 		return nil
@@ -129,6 +134,30 @@ func (l *Lab) bothRailsCarried(ctx context.Context, total int64) error {
 	}
 	if out < total || in < total {
 		return fmt.Errorf("%d bytes were moved, the rails know of %d sent and %d received", total, out, in)
+	}
+	return nil
+}
+
+// showTroubles tells of lanes that were lost and what the devices counted. It is
+// no failure: Soft-RoCE that waits too long for a CPU loses a lane at times, and
+// that mover goes on is right.
+func (l *Lab) showTroubles(ctx context.Context) error {
+	for _, n := range []*Node{l.A, l.B} {
+		m, err := n.Metrics(ctx)
+		if err != nil {
+			return err
+		}
+		if lost := m.Sum("mover_poller_lane_errors_total"); lost > 0 {
+			l.Step("node %s: %.0f lanes lost and built again, %.0f slots and segments sent twice", n.Name, lost, m.Sum("mover_poller_resent_total"))
+		}
+		for rail := range Rails {
+			counters, err := n.PortCounters(ctx, rail)
+			if err != nil {
+				return err
+			}
+			maps.DeleteFunc(counters, func(_ string, v int64) bool { return v == 0 })
+			l.Note("%s: rail %d: %v", n.Name, rail, counters)
+		}
 	}
 	return nil
 }

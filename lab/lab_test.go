@@ -141,6 +141,13 @@ func TestParseBandwidth(t *testing.T) {
 	}
 }
 
+func TestParseTests(t *testing.T) {
+	passed, others := parseTests("=== RUN   TestA\n--- PASS: TestA (0.1s)\n    --- PASS: TestA/one (0.1s)\n    --- SKIP: TestA/two (0.1s)\n--- FAIL: TestB (2s)\nPASS\n")
+	if diff := cmp.Diff([]string{"TestA/two (SKIP)", "TestB (FAIL)"}, others); diff != "" || passed != 2 {
+		t.Errorf("%d passed; %s", passed, diff)
+	}
+}
+
 func TestChoose(t *testing.T) {
 	all := []scenario{{name: "rails", ci: true}, {name: "demo", ci: true}, {name: "demo-soft"}}
 	names := func(chosen []scenario) (s string) {

@@ -30,6 +30,7 @@ type scenario struct {
 func scenarios() []scenario {
 	return slices.Concat(
 		verbsScenarios(),
+		conformanceScenarios(),
 		demoScenarios(),
 	)
 }
