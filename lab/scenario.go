@@ -32,6 +32,7 @@ func scenarios() []scenario {
 		verbsScenarios(),
 		conformanceScenarios(),
 		demoScenarios(),
+		faultScenarios(),
 	)
 }
 
