@@ -8,7 +8,8 @@
 //
 //	Poller.Step(now)           by one pinned thread per NUMA node (node/datapath)
 //	Session.Handle/Run(..now)  by one goroutine per session
-//	Op.Execute                 by workers: file reads and writes, checksums
+//	Op.Execute                 by workers: file reads and writes, checksums; and
+//	                           by whoever SessionConfig.Aside gives one to
 //
 // and they talk through bounded rings (package ring). engine knows verbs, ring
 // and numa; it knows nothing of HTTP, gRPC, files, jobs or configuration

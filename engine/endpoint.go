@@ -30,6 +30,9 @@ func (p *LocalPort) endpoint(like verbs.GID) (endpoint, error) {
 	if attr.State != verbs.PortActive {
 		return endpoint{}, fmt.Errorf("%s here is %s", portName(o), attr.State)
 	}
+	if !attr.ActiveMTU.Valid() {
+		return endpoint{}, fmt.Errorf("%s here has no active MTU (%d)", portName(o), attr.ActiveMTU)
+	}
 	if attr.LinkLayer == verbs.LinkInfiniBand && attr.LID == 0 {
 		return endpoint{}, fmt.Errorf("%s here has no LID: does a subnet manager run?", portName(o))
 	}

@@ -53,6 +53,7 @@ func TestEndpoint(t *testing.T) {
 		{"the peer has IPv6, we don't", roce("10.0.0.1"), "fd00::9", nil, "no usable GID of IPv6"},
 		{"no address", roce(), "", nil, "mlx5_0 port 1 here: verbs: no usable GID"},
 		{"down", roce("10.0.0.1"), "", func(p *fakePort) { p.attr.State = verbs.PortDown }, "mlx5_0 port 1 here is DOWN"},
+		{"no MTU", roce("10.0.0.1"), "", func(p *fakePort) { p.attr.ActiveMTU = 0 }, "no active MTU"},
 		{"gone", roce("10.0.0.1"), "", func(p *fakePort) { p.err = &verbs.Error{Op: "query port", Errno: 5} }, "mlx5_0 port 1 here: verbs: query port"},
 		{"InfiniBand", ibPort(7, "fe80", false), "10.0.0.1", nil, "fe80::1:2:3:4"},
 		{"InfiniBand without a LID", ibPort(0, "fe80", false), "", nil, "has no LID: does a subnet manager run?"},
