@@ -194,7 +194,7 @@ func (w *world) scheduleEnd(at int64) {
 	}
 	end := kinds[w.rng.IntN(len(kinds))]
 	w.after(at, "end", end)
-	w.after(at+100*s1, "end after all", func() { // a device that nobody used
+	w.after(at+30*s1, "end after all", func() { // a device that nobody used, or that others stand in for
 		for _, s := range w.sides {
 			if !s.ended {
 				s.session.Close(nil)
