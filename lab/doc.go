@@ -23,9 +23,10 @@
 // A scenario is a function of a [Lab], with a deadline of its own. The guests
 // stay up from one to the next, but each starts with rails as new, no process
 // of the one before, and empty directories. What is left of a run is in
-// out/lab: results.json, NAME.log with each command and step, NAME.a.log and
-// NAME.b.log of the two nodes, a.console and b.console, and NAME.a.dmesg and
-// the like of a scenario that failed. To add one, append to [scenarios].
+// out/lab: results.json, NAME.log with each command and step, NAME.a.mover.log
+// and NAME.b.mover.log of the two nodes, a.console and b.console, and
+// NAME.a.dmesg and the like, with all that the kernel knows, of a scenario that
+// failed. To add one, append to [scenarios].
 //
 // # What it is not
 //

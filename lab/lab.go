@@ -48,8 +48,19 @@ type host struct {
 	stdout io.Writer   // for people
 }
 
-// boot starts both guests and sets them up, at the same time.
-func boot(ctx context.Context, h host) (_ *Lab, err error) {
+// boot starts both guests and sets them up. It tries twice: an emulated host
+// that gets no CPU for long may fail in ways that no real one does.
+func boot(ctx context.Context, h host) (*Lab, error) {
+	l, err := bootOnce(ctx, h)
+	if err == nil || ctx.Err() != nil {
+		return l, err
+	}
+	fmt.Fprintf(h.stdout, "lab: booting again: %v\n", err)
+	return bootOnce(ctx, h)
+}
+
+// bootOnce starts both guests at the same time.
+func bootOnce(ctx context.Context, h host) (_ *Lab, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootDeadline)
 	defer cancel()
 	l := &Lab{host: h, context: context.WithoutCancel(ctx), log: &scenarioLog{out: h.stdout, prefix: "lab"}}
@@ -70,7 +81,11 @@ func boot(ctx context.Context, h host) (_ *Lab, err error) {
 		if n == l.B {
 			rails = b
 		}
-		return n.boot(ctx, rails)
+		err := n.boot(ctx, rails)
+		if err != nil {
+			cancel() // one alone is of no use
+		}
+		return err
 	}, l.A, l.B)
 	if err != nil {
 		return nil, errors.Join(err, l.close())

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,6 +62,9 @@ func Build(ctx context.Context, cfg Config) (Image, error) {
 		return Image{}, fmt.Errorf("lock the lab's cache: %w", err)
 	}
 	defer unlock()
+	for _, pattern := range []string{"download-*", "unpack-*", "new-*"} {
+		prune(cfg.CacheDir, pattern, 0) // of one that was killed
+	}
 	k, err := getKernel(ctx, cfg)
 	if err != nil {
 		return Image{}, fmt.Errorf("the guests' kernel: %w", err)
@@ -73,10 +77,19 @@ func Build(ctx context.Context, cfg Config) (Image, error) {
 	sum := sha256.Sum256(content)
 	path := filepath.Join(cfg.CacheDir, "initramfs-"+hex.EncodeToString(sum[:8])+".cpio")
 	if _, err := os.Stat(path); err != nil {
-		if err := replace(cfg.CacheDir, path, content); err != nil {
+		if err := replace(path, content); err != nil {
 			return Image{}, fmt.Errorf("the guests' initramfs: %w", err)
 		}
 	}
+	now := time.Now()
+	for _, used := range []string{path, k.dir} { // newest, whenever made
+		if err := os.Chtimes(used, now, now); err != nil {
+			return Image{}, fmt.Errorf("the lab's cache: %w", err)
+		}
+	}
+	prune(cfg.CacheDir, "initramfs-*.cpio", keptImages)
+	prune(cfg.CacheDir, "kernel-*", keptKernels)
+	prune(cfg.CacheDir, "*.deb", keptDebs)
 	return Image{Kernel: filepath.Join(k.dir, "vmlinuz"), Initramfs: path, Version: k.version}, nil
 }
 
@@ -98,13 +111,17 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// keptImages is how many initramfs stay in the cache: they differ by the agent
-// and would pile up. A lab that boots from one has it open.
-const keptImages = 8
+// Each of these many stay in the cache: kernels and agents change, and would
+// pile up. What a lab boots from, it has open.
+const (
+	keptImages  = 8
+	keptKernels = 4
+	keptDebs    = 1
+)
 
-// replace writes a file of the cache whole, and removes the oldest initramfs.
-func replace(dir, path string, content []byte) error {
-	f, err := os.CreateTemp(dir, "new-")
+// replace writes a file of the cache whole.
+func replace(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "new-")
 	if err != nil {
 		return err
 	}
@@ -115,9 +132,15 @@ func replace(dir, path string, content []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	all, err := filepath.Glob(filepath.Join(dir, "initramfs-*.cpio"))
+	return nil
+}
+
+// prune removes what matches but for the newest. What cannot be removed now is
+// another time.
+func prune(dir, pattern string, kept int) {
+	all, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil {
-		return err
+		return // only for a bad pattern
 	}
 	age := func(path string) int64 {
 		info, err := os.Stat(path)
@@ -127,10 +150,9 @@ func replace(dir, path string, content []byte) error {
 		return info.ModTime().UnixNano()
 	}
 	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(age(b), age(a)) })
-	for _, old := range all[min(len(all), keptImages):] {
-		_ = os.Remove(old) // another time
+	for _, old := range all[min(len(all), kept):] {
+		_ = os.RemoveAll(old)
 	}
-	return nil
 }
 
 // initramfs returns the archive: busybox, modules, agent and scripts.

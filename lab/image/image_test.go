@@ -3,11 +3,13 @@ package image
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -189,19 +191,27 @@ func TestInitramfsKey(t *testing.T) {
 	}
 }
 
-func TestReplaceKeepsFew(t *testing.T) {
+func TestCacheKeepsFew(t *testing.T) {
 	dir := t.TempDir()
-	for i := range keptImages + 3 {
-		if err := replace(dir, filepath.Join(dir, "initramfs-"+string(rune('a'+i))+".cpio"), []byte{byte(i)}); err != nil {
+	name := func(i int) string { return filepath.Join(dir, fmt.Sprintf("initramfs-%d.cpio", i)) }
+	for i := range 5 {
+		if err := replace(name(i), []byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		// Older the higher the number, so that names do not decide.
+		when := time.Now().Add(-time.Duration(i) * time.Hour)
+		if err := os.Chtimes(name(i), when, when); err != nil {
 			t.Fatal(err)
 		}
 	}
+	prune(dir, "initramfs-*.cpio", 2)
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != keptImages {
+	if err != nil || len(left) != 2 {
 		t.Errorf("%d files left, %v", len(left), err)
 	}
-	last := filepath.Join(dir, "initramfs-"+string(rune('a'+keptImages+2))+".cpio")
-	if content, err := os.ReadFile(last); err != nil || !bytes.Equal(content, []byte{keptImages + 2}) {
-		t.Errorf("the newest: %v, %v", content, err)
+	for i := range 2 {
+		if content, err := os.ReadFile(name(i)); err != nil || !bytes.Equal(content, []byte{byte(i)}) {
+			t.Errorf("%d: %v, %v", i, content, err)
+		}
 	}
 }
