@@ -1,32 +1,12 @@
 package node
 
 import (
-	"log/slog"
-
 	"mover/engine"
-	"mover/node/config"
 	"mover/node/datapath"
 	"mover/node/device"
-	"mover/numa"
 	"mover/peer"
 	"mover/verbs"
 )
-
-// checkHost refuses what would fail later, and say less: no device, memory
-// that must not be locked, huge pages that are insisted on and missing.
-// Nothing is made or mapped before it.
-func checkHost(cfg *config.Config) error {
-	// The data path selects again, and logs.
-	selection, err := device.Select(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	topology, err := numa.Read("/sys")
-	if err != nil {
-		return err
-	}
-	return selection.CheckMemory(cfg, topology)
-}
 
 // warnOfDevices tells at the start what is in the way of each device and port
 // that was to be used: the node runs without it.

@@ -60,7 +60,8 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 			n.abandon()
 		}
 	}()
-	if err := checkHost(cfg); err != nil {
+	selection, err := datapath.Prepare(cfg, log)
+	if err != nil {
 		return nil, err
 	}
 	if err := n.openState(); err != nil {
@@ -70,7 +71,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 		return nil, err
 	}
 	n.recoverReceiving()
-	if n.path, err = datapath.Open(cfg, log); err != nil {
+	if n.path, err = datapath.Open(cfg, log, selection); err != nil {
 		return nil, err
 	}
 	if err := n.openControl(); err != nil {

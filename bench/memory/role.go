@@ -95,7 +95,11 @@ func (r *Role) open(ctx context.Context, self, other string) (*side, error) {
 		return nil, err
 	}
 	s := &side{regions: make(chan region, r.Options.Items)}
-	if s.path, err = datapath.Open(r.Config, r.Log); err != nil {
+	selection, err := datapath.Prepare(r.Config, r.Log)
+	if err != nil {
+		return nil, err
+	}
+	if s.path, err = datapath.Open(r.Config, r.Log, selection); err != nil {
 		return nil, err
 	}
 	for range r.Options.Items {

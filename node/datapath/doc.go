@@ -6,7 +6,8 @@
 // that arrive, and whoever sends brings the Sources. The node puts files there,
 // the memory benchmark plain memory.
 //
-//	path, err := datapath.Open(cfg, log)
+//	selection, err := datapath.Prepare(cfg, log)
+//	path, err := datapath.Open(cfg, log, selection)
 //	err = path.Start()
 //	link, err := path.Link(conn, receiver)
 //	if err := link.Ready(ctx); err != nil { ... }

@@ -11,7 +11,6 @@ import (
 
 	"mover/engine"
 	"mover/node/config"
-	"mover/node/device"
 	"mover/peer"
 	"mover/reason"
 	"mover/verbs"
@@ -167,13 +166,13 @@ func newHosts(t *testing.T, change func(*config.Config)) (a, b *host, received *
 			level = slog.LevelInfo
 		}
 		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-		selection, err := device.Select(cfg, log)
+		selection, err := Prepare(cfg, log)
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := &host{provider: &recorder{Provider: selection.Provider}, links: newLinks()}
 		selection.Provider = h.provider
-		if h.path, err = open(cfg, log, selection); err != nil {
+		if h.path, err = Open(cfg, log, selection); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.path.Start(); err != nil {

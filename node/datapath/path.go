@@ -48,17 +48,24 @@ type openDevice struct {
 	relaxed  bool // memory is registered with relaxed ordering
 }
 
-// Open opens devices and maps memory. Errors say what is missing on this host
-// and which setting to change.
-func Open(cfg *config.Config, log *slog.Logger) (*Path, error) {
+// Prepare selects the devices and refuses what would fail later, and say less:
+// no device, memory that must not be locked, huge pages that are insisted on
+// and missing. It makes and maps nothing. Errors say which setting to change.
+func Prepare(cfg *config.Config, log *slog.Logger) (*device.Selection, error) {
 	selection, err := device.Select(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, log, selection)
+	topology, err := numa.Read("/sys")
+	if err != nil {
+		return nil, err
+	}
+	return selection, selection.CheckMemory(cfg, topology)
 }
 
-func open(cfg *config.Config, log *slog.Logger, selection *device.Selection) (_ *Path, err error) {
+// Open opens the selected devices and maps memory. Errors say what is missing
+// on this host and which setting to change.
+func Open(cfg *config.Config, log *slog.Logger, selection *device.Selection) (_ *Path, err error) {
 	p := &Path{selection: selection, cfg: cfg, log: log, clock: clock{time.Now()}, arenas: map[int]*numa.Arena{}, crews: map[int]*workers{}}
 	defer func() {
 		if err != nil {
@@ -68,10 +75,17 @@ func open(cfg *config.Config, log *slog.Logger, selection *device.Selection) (_ 
 	if p.topology, err = numa.Read("/sys"); err != nil {
 		return nil, err
 	}
+	// Each could be opened a moment ago, when it was selected: one that fails now
+	// has just gone, and the others do without it.
+	var failed []error
 	for _, info := range p.selection.Used() {
 		if err := p.openDevice(info); err != nil {
-			return nil, fmt.Errorf("device %s: %w", info.Name, err)
+			failed = append(failed, fmt.Errorf("device %s: %w", info.Name, err))
+			log.Warn("a device is not used", "device", info.Name, "why", err)
 		}
+	}
+	if len(p.devices) == 0 {
+		return nil, errors.Join(failed...)
 	}
 	if err := p.place(); err != nil {
 		return nil, err
@@ -92,16 +106,13 @@ func (p *Path) openDevice(info verbs.DeviceInfo) error {
 	if err != nil {
 		return err
 	}
-	node := info.NUMANode
-	if _, ok := p.topology.Node(node); !ok {
-		node = p.topology.Nodes[0].ID // unknown: as near as any
+	node := device.NodeOf(p.topology, info)
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return errors.Join(err, ctx.Close())
 	}
 	d := &openDevice{info: info, ctx: ctx, node: node, channels: map[uint16]verbs.CompChannel{}}
 	p.devices = append(p.devices, d)
-	attr, err := ctx.QueryDevice()
-	if err != nil {
-		return err
-	}
 	var why string
 	d.relaxed, why = device.RelaxedOrdering(p.cfg.Devices.RelaxedOrdering, info, attr)
 	p.log.Info("device opened", "device", info.Name, "node", node, "relaxed_ordering", d.relaxed, "why", why)

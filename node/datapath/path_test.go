@@ -149,7 +149,12 @@ func TestWhyAndFix(t *testing.T) {
 func TestSpinRefused(t *testing.T) {
 	cfg := config.Default()
 	cfg.Pollers.Idle, cfg.Pollers.PerNode = "spin", 16
-	p, err := Open(cfg, slog.New(slog.DiscardHandler))
+	log := slog.New(slog.DiscardHandler)
+	selection, err := Prepare(cfg, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open(cfg, log, selection)
 	if err == nil {
 		_ = p.Close(t.Context())
 		t.Skip("this host has CPUs for 16 spinning pollers")
