@@ -2,7 +2,7 @@
 // CQ, QP, WR, WC) as small Go interfaces, implemented by providers.
 //
 //	verbs/ibv   libibverbs, opened at run time: adapters and Soft-RoCE
-//	verbs/soft  the same semantics over TCP, for hosts without RDMA
+//	verbs/soft  the same semantics over TCP and UDP, for hosts without RDMA
 //	verbs/sim   in memory, virtual time, seeded and adversarial: tests only
 //
 // The package knows nothing of sessions, lanes, jobs or files. Its types cover
