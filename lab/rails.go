@@ -19,14 +19,15 @@ const hugePages = 160
 //go:embed rails.sh
 var railsScript string
 
-// nameRails names the cards by their rail: they come in no order.
+// nameRails names the cards by their rail, since they come in no order, and the
+// host.
 func (n *Node) nameRails(ctx context.Context) error {
 	var script strings.Builder
 	fmt.Fprintln(&script, `for card in /sys/class/net/*; do case $(cat "$card/address") in`)
 	for rail := range Rails {
 		fmt.Fprintf(&script, "%s) ip link set \"${card##*/}\" name rail%d ;;\n", guest.MAC(n.index, rail), rail)
 	}
-	fmt.Fprintln(&script, "esac; done")
+	fmt.Fprintf(&script, "esac; done; echo %s >/proc/sys/kernel/hostname\n", n.Name)
 	_, err := n.Sh(ctx, script.String())
 	return err
 }

@@ -37,35 +37,52 @@ func shell(ctx context.Context, h host, stdin *os.File) (err error) {
 
 // lines runs a command a line; one that fails does not end the others.
 func (l *Lab) lines(ctx context.Context, stdin io.Reader) error {
-	in := bufio.NewScanner(stdin)
-	for in.Scan() && ctx.Err() == nil {
-		line := strings.TrimSpace(in.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
+	read, failed := make(chan string), make(chan error, 1)
+	go func() { // until the process ends: such a read cannot be ended
+		in := bufio.NewScanner(stdin)
+		for in.Scan() {
+			select {
+			case read <- strings.TrimSpace(in.Text()):
+			case <-ctx.Done():
+				return
+			}
 		}
-		name, script, ok := strings.Cut(line, ":")
-		n := map[string]*Node{"a": l.A, "b": l.B}[strings.TrimSpace(name)]
-		if !ok || n == nil {
-			return fmt.Errorf("line %q: must be `a: command` or `b: command`", line)
-		}
-		fmt.Fprintf(l.host.stdout, "%s$ %s\n", n.Name, strings.TrimSpace(script))
-		exit, err := l.line(ctx, n, script)
-		if err != nil {
+		failed <- in.Err()
+	}()
+	for {
+		select {
+		case line := <-read:
+			if line == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			if err := l.line(ctx, line); err != nil {
+				return err
+			}
+		case err := <-failed:
 			return err
-		}
-		if exit.Code != 0 {
-			fmt.Fprintf(l.host.stdout, "%s: exit code %d\n", n.Name, exit.Code)
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-	return in.Err()
 }
 
-func (l *Lab) line(ctx context.Context, n *Node, script string) (remote.Exit, error) {
+// line runs "a: command" or "b: command".
+func (l *Lab) line(ctx context.Context, line string) error {
+	name, script, ok := strings.Cut(line, ":")
+	n := map[string]*Node{"a": l.A, "b": l.B}[strings.TrimSpace(name)]
+	if !ok || n == nil {
+		return fmt.Errorf("line %q: must be `a: command` or `b: command`", line)
+	}
+	fmt.Fprintf(l.host.stdout, "%s$ %s\n", n.Name, strings.TrimSpace(script))
 	p, err := n.Remote().Start(ctx, remote.Command{Args: []string{"bash", "-c", script}, Stdout: l.host.stdout, Stderr: l.host.stdout})
 	if err != nil {
-		return remote.Exit{}, err
+		return err
 	}
-	return p.Wait()
+	exit, err := p.Wait()
+	if err == nil && exit.Code != 0 {
+		fmt.Fprintf(l.host.stdout, "%s: exit code %d\n", n.Name, exit.Code)
+	}
+	return err
 }
 
 // interactive joins the terminal to one of two shells.
