@@ -64,6 +64,34 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+// TestStopwatch: the counter, where it is used, agrees with the kernel's clock.
+func TestStopwatch(t *testing.T) {
+	w := newStopwatch()
+	var counted, timed int64
+	for range 50 { // the best of: either reading may be interrupted
+		a, from := w.now(), time.Now()
+		for time.Since(from) < time.Millisecond {
+		}
+		between := []int64{w.now() - a}
+		elapsed := int64(time.Since(from))
+		if err := w.nanoseconds(between); err != nil {
+			t.Fatal(err)
+		}
+		if timed == 0 || math.Abs(float64(between[0]-elapsed)) < math.Abs(float64(counted-timed)) {
+			counted, timed = between[0], elapsed
+		}
+	}
+	if r := float64(counted) / float64(timed); r < 0.95 || r > 1.05 {
+		t.Errorf("%d ns counted, %d ns by the clock (counter: %v)", counted, timed, w.counter)
+	}
+	if got := w.ticks(time.Second); math.Abs(float64(got)*w.nsPerTick-1e9) > 1e3 {
+		t.Errorf("a second has %d ticks of %v ns", got, w.nsPerTick)
+	}
+	if err := w.nanoseconds([]int64{5, -1}); !errors.Is(err, ErrCounter) {
+		t.Error(err)
+	}
+}
+
 // TestPeak: the best stretch is found, also when there are more moments than
 // are remembered, and never less than the average.
 func TestPeak(t *testing.T) {

@@ -19,13 +19,14 @@ type LatencyFigures struct {
 // ping sends a message and waits for the answer, over and over. Each round trip
 // is the time from one posting to the next, in ns, as perftest measures.
 func (p *poller) ping(duration time.Duration, trips []int64) ([]int64, error) {
-	n := p.lanes[0]
+	n, watch := p.lanes[0], newStopwatch()
 	p.began = p.now()
-	last := p.began
-	for i := uint64(0); i < n.tx.goal; i++ {
-		if duration > 0 && time.Duration(last-p.began) >= duration {
-			break
-		}
+	last := watch.now()
+	end := int64(math.MaxInt64)
+	if duration > 0 {
+		end = last + watch.ticks(duration)
+	}
+	for i := uint64(0); i < n.tx.goal && last < end; i++ {
 		if err := p.postOne(n); err != nil {
 			return nil, err
 		}
@@ -40,14 +41,14 @@ func (p *poller) ping(duration time.Duration, trips []int64) ([]int64, error) {
 				return nil, errAttention
 			}
 		}
-		now := p.now()
+		now := watch.now()
 		if len(trips) < cap(trips) {
 			trips = append(trips, now-last)
 		}
 		last = now
 	}
-	p.ended = last
-	return trips, nil
+	p.ended = p.now()
+	return trips, watch.nanoseconds(trips)
 }
 
 // postOne waits for room: of the messages before only every moderation-th has

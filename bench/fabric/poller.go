@@ -21,7 +21,8 @@ const (
 	// conversation though nothing completes.
 	waitMost = 20 * time.Millisecond
 	// emptyPolls is how many polls without a completion make a look at the
-	// clock worth its cost.
+	// clock worth its cost, which is a system call where the kernel does not
+	// trust the processor's counter.
 	emptyPolls = 1024
 )
 
@@ -80,7 +81,7 @@ type poller struct {
 
 	armed   bool
 	empty   int   // polls without a completion in a row
-	idleAt  int64 // when the first of them was
+	idleAt  int64 // about when the first of them was, 0: not looked at yet
 	began   int64
 	ended   int64
 	history peak
@@ -97,7 +98,7 @@ func (p *poller) onThread(f func() error) <-chan error {
 				return
 			}
 		}
-		p.empty, p.armed = 0, false
+		p.empty, p.idleAt, p.armed = 0, 0, false
 		result <- f()
 	}()
 	return result
@@ -124,7 +125,7 @@ func (p *poller) poll(doing string) (int, error) {
 		return n, fmt.Errorf("polling while %s: %w", doing, err)
 	}
 	if n > 0 {
-		p.empty, p.armed = 0, false
+		p.empty, p.idleAt, p.armed = 0, 0, false
 		return n, nil
 	}
 	return 0, p.idle(doing)
@@ -154,11 +155,11 @@ func (p *poller) handle(wc *verbs.WC) error {
 // then polled once more, and only then waited for (ibv_req_notify_cq(3)).
 func (p *poller) idle(doing string) error {
 	p.empty++
-	if p.channel == nil && p.empty%emptyPolls != 1 {
+	if p.channel == nil && p.empty%emptyPolls != 0 {
 		return nil
 	}
 	now := p.now()
-	if p.empty == 1 {
+	if p.idleAt == 0 {
 		p.idleAt = now
 	}
 	if idle := time.Duration(now - p.idleAt); doing != "" && idle > p.stall {

@@ -94,7 +94,7 @@ func (t Table) Line(r *Report, x Result) {
 		if x.CountKnown {
 			fmt.Fprintf(t.W, "%d arrived, ", x.Arrived)
 		}
-		fmt.Fprintf(t.W, "%d looked at and right; CPU %.2f\n", x.Checked, x.CPULocal)
+		fmt.Fprintf(t.W, "%d checks of content passed; CPU %.2f\n", x.Checked, x.CPULocal)
 		return
 	case r.Config.Test == Latency:
 		f := x.Latency
