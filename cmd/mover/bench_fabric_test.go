@@ -47,7 +47,7 @@ func TestBenchFabric(t *testing.T) {
 	} {
 		client, server := bothSides(t, c.test, c.both, "", "")
 		client.want(t, exitOK, c.columns, "provider: soft (software verbs, as devices.providers asks)", "Pattern check  : ON", "n/a")
-		server.want(t, exitOK, "waiting for a client on 127.0.0.1:", "looked at and right")
+		server.want(t, exitOK, "waiting for a client on 127.0.0.1:", "checks of content passed")
 	}
 }
 
