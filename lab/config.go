@@ -40,7 +40,7 @@ type Settings struct {
 	Wrap []string
 }
 
-// node is what renders into a configuration.
+// configNode is what a configuration says of the node and its peer.
 type configNode struct {
 	name, peer      string
 	address         []string // of each rail
