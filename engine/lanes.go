@@ -9,11 +9,9 @@ import (
 	"mover/verbs"
 )
 
-// The parameters of an RC connection. A timeout of 14 is 67 ms, with 6 retries
-// 0.5 to 2 s until RETRY_EXC (hardware may take four times the nominal time).
-// 7 retries would be infinite on rxe, rnr_retry 7 everywhere.
+// The parameters of an RC connection, besides SessionConfig.AckTimeout. 7
+// retries would be infinite on rxe, rnr_retry 7 everywhere.
 const (
-	rcTimeout   = 14
 	rcRetries   = 6
 	rcRNRRetry  = 6
 	rcMinRNR    = 12 // 0.64 ms; 0 is 655 ms

@@ -118,7 +118,7 @@ func (s *Session) connectLane(l *sessionLane, peer *LaneEnd) {
 	}
 	rtr := &verbs.QPAttr{State: verbs.StateRTR, PathMTU: min(peer.MTU, l.here.mtu), DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: rcRdAtomics, MinRNRTimer: rcMinRNR, AV: av, RemoteConnData: peer.ConnData}
-	rts := &verbs.QPAttr{State: verbs.StateRTS, SQPSN: l.psn, Timeout: rcTimeout, RetryCnt: rcRetries,
+	rts := &verbs.QPAttr{State: verbs.StateRTS, SQPSN: l.psn, Timeout: s.cfg.AckTimeout, RetryCnt: rcRetries,
 		RNRRetry: rcRNRRetry, MaxRdAtomic: rcRdAtomics}
 	s.command(l.group.poller, command{kind: commandConnectLane, group: l.group.group, lane: l.ref(),
 		attr: [2]*verbs.QPAttr{rtr, rts}})

@@ -42,7 +42,7 @@ func (s *Session) showRails(peer *Open) {
 // the nominal time until a message without an answer fails its lane; hardware
 // may take four times as long.
 func (s *Session) logRails() {
-	ackTimeout := (int64(4096) << rcTimeout) * (rcRetries + 1)
+	ackTimeout := (int64(4096) << s.cfg.AckTimeout) * (rcRetries + 1)
 	for i, r := range s.Rails() {
 		log, args := s.cfg.Info, []any{"rail", i, "local", endName(&r.Local), "lid", r.Local.LID, "remote", endName(&r.Remote),
 			"remote_lid", r.Remote.LID, "mtu", min(r.Local.MTU, r.Remote.MTU).Bytes(), "ack_timeout_ms", ackTimeout / 1e6}

@@ -48,6 +48,11 @@ type SessionConfig struct {
 	Up    func()
 	Ended func(why *reason.Error)
 
+	// AckTimeout is the QPs' timeout, encoded: 4.096 us << AckTimeout, 1..31. A
+	// lane's write fails after 1+rcRetries of them (hardware may take four times
+	// as long). 14 is 67 ms, and half a second to two until RETRY_EXC.
+	AckTimeout uint8
+
 	PingEvery    int64
 	DeadAfter    int64 // without a message from the peer
 	SetupTimeout int64

@@ -424,7 +424,7 @@ func (w *world) newSide(index int, host string) *simSide {
 			}
 			s.ended, s.why = true, why
 		},
-		PingEvery: 500 * ms, DeadAfter: 3 * s1, SetupTimeout: 30 * s1, DrainTimeout: 2 * s1, LaneDeadline: 6 * s1,
+		AckTimeout: 14, PingEvery: 500 * ms, DeadAfter: 3 * s1, SetupTimeout: 30 * s1, DrainTimeout: 2 * s1, LaneDeadline: 6 * s1,
 		StallAfter: 30 * s1, RebuildMin: w.cfg.rebuildMin, RebuildMax: w.cfg.rebuildMax, firstGeneration: w.cfg.firstGeneration,
 	})
 	return s

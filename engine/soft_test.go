@@ -134,7 +134,7 @@ func newSoftNode(t *testing.T, dial bool, addresses []netip.Addr, pollers int) *
 		Control: n, Receiver: n, Waker: n.bell, Random: rand.Uint32, Log: func(text string, args ...any) { t.Log(dial, text, args) },
 		Info: func(text string, args ...any) { t.Log(dial, text, args) },
 		Up:   func() { close(n.up) }, Ended: func(why *reason.Error) { n.ended <- why },
-		PingEvery: s1, DeadAfter: 30 * s1, SetupTimeout: 30 * s1, DrainTimeout: 20 * s1, LaneDeadline: 60 * s1, StallAfter: 60 * s1,
+		AckTimeout: 14, PingEvery: s1, DeadAfter: 30 * s1, SetupTimeout: 30 * s1, DrainTimeout: 20 * s1, LaneDeadline: 60 * s1, StallAfter: 60 * s1,
 		RebuildMin: 5 * ms, RebuildMax: 100 * ms})
 	return n
 }

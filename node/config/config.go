@@ -120,6 +120,7 @@ type Session struct {
 	LanesPerRail int           `yaml:"lanes_per_rail" min:"1" max:"64"`
 	LaneDepth    int           `yaml:"lane_depth" min:"1" max:"1024"` // writes outstanding on a lane
 	RailRate     Rate          `yaml:"rail_rate" min:"1Mbit/s" max:"10Tbit/s"`
+	AckTimeout   time.Duration `yaml:"ack_timeout" min:"1ms" max:"5s"`
 	DrainTimeout time.Duration `yaml:"drain_timeout" min:"100ms" max:"1m"`
 }
 
@@ -154,7 +155,7 @@ func Default() *Config {
 		Memory:  Memory{Arena: Size(512 * miB), SessionShare: Size(64 * miB), HugePages: "auto"},
 		Session: Session{
 			SlotPayload: Size(2 * miB), Segment: Size(16 * miB), LanesPerRail: 4, LaneDepth: 32,
-			RailRate: Rate(100e9), DrainTimeout: 2 * time.Second,
+			RailRate: Rate(100e9), AckTimeout: 67 * time.Millisecond, DrainTimeout: 2 * time.Second,
 		},
 		Jobs: Jobs{MaxRunning: 8, MaxQueued: 10000, MaxAttempts: 10, StallAfter: 30 * time.Second, KeepMax: 10000},
 	}

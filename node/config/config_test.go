@@ -29,7 +29,7 @@ soft: {addresses: [127.0.0.1, 127.0.0.2, 192.0.2.1], allow_cleartext: true}
 pollers: {per_node: 2, cpus: [3, 5], idle: spin, spin: 100us}
 workers: 6
 memory: {arena: 2GiB, session_share: 128MiB, hugepages: 1GiB}
-session: {slot_payload: 512KiB, segment: 8MiB, lanes_per_rail: 2, lane_depth: 64, rail_rate: 25GB/s, drain_timeout: 500ms}
+session: {slot_payload: 512KiB, segment: 8MiB, lanes_per_rail: 2, lane_depth: 64, rail_rate: 25GB/s, ack_timeout: 300ms, drain_timeout: 500ms}
 jobs: {max_running: 4, max_queued: 100, max_attempts: 3, stall_after: 5s, keep_max: 7}
 `
 
@@ -58,7 +58,7 @@ func TestEverySettingIsRead(t *testing.T) {
 		Memory:  Memory{Arena: 2 << 30, SessionShare: 128 << 20, HugePages: "1GiB"},
 		Session: Session{
 			SlotPayload: 512 << 10, Segment: 8 << 20, LanesPerRail: 2, LaneDepth: 64,
-			RailRate: 200e9, DrainTimeout: 500 * time.Millisecond,
+			RailRate: 200e9, AckTimeout: 300 * time.Millisecond, DrainTimeout: 500 * time.Millisecond,
 		},
 		Jobs: Jobs{MaxRunning: 4, MaxQueued: 100, MaxAttempts: 3, StallAfter: 5 * time.Second, KeepMax: 7},
 	}

@@ -34,6 +34,16 @@ func laneLimit(stallAfter time.Duration) time.Duration {
 	return min(max(stallAfter, 2*time.Second), 10*time.Second)
 }
 
+// ackTimeout encodes a duration as a QP's timeout, rounded up:
+// ibv_modify_qp(3), timeout.
+func ackTimeout(d time.Duration) uint8 {
+	t := uint8(1)
+	for t < 31 && 4096*time.Nanosecond<<t < d {
+		t++
+	}
+	return t
+}
+
 // handleBatch is how many messages are handled between two runs of the
 // session's own work.
 const handleBatch = 64
@@ -82,10 +92,10 @@ func (p *Path) Link(conn *peer.Conn, receiver engine.Receiver) (*Link, error) {
 		Info: func(text string, args ...any) {
 			p.log.Info(text, append([]any{"peer", conn.Peer().Name, "session", conn.Session()}, args...)...)
 		},
-		Aside:     p.aside(),
-		Up:        func() { close(l.up) },
-		Ended:     func(why *reason.Error) { l.why = why },
-		PingEvery: int64(pingEvery), DeadAfter: int64(deadAfter(c.Jobs.StallAfter)), SetupTimeout: int64(setupTimeout),
+		Aside:      p.aside(),
+		Up:         func() { close(l.up) },
+		Ended:      func(why *reason.Error) { l.why = why },
+		AckTimeout: ackTimeout(c.Session.AckTimeout), PingEvery: int64(pingEvery), DeadAfter: int64(deadAfter(c.Jobs.StallAfter)), SetupTimeout: int64(setupTimeout),
 		DrainTimeout: int64(c.Session.DrainTimeout), LaneDeadline: int64(laneLimit(c.Jobs.StallAfter)), StallAfter: int64(c.Jobs.StallAfter),
 		RebuildMin: int64(rebuildMin), RebuildMax: int64(rebuildMax),
 	}

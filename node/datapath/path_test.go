@@ -236,6 +236,18 @@ func TestTimers(t *testing.T) {
 	}
 }
 
+// TestAckTimeout: the adapter never waits less than what is configured.
+func TestAckTimeout(t *testing.T) {
+	for _, c := range []struct {
+		d    time.Duration
+		want uint8
+	}{{time.Nanosecond, 1}, {67 * time.Millisecond, 14}, {67109 * time.Microsecond, 15}, {268 * time.Millisecond, 16}, {5 * time.Second, 21}, {3 * time.Hour, 31}} {
+		if got := ackTimeout(c.d); got != c.want {
+			t.Errorf("%v: %d, want %d", c.d, got, c.want)
+		}
+	}
+}
+
 type namedProvider struct {
 	verbs.Provider
 	name string

@@ -228,7 +228,7 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 		}
 		s.Provider, s.source = c.provider, c
 		s.Fallback = c.name == "soft" && i > 0
-		s.Reason = reasonFor(c.name, s.Fallback, passed)
+		s.Reason = reasonFor(c.name, s.Fallback, passed) + s.software(c.name)
 	}
 	if s.Provider == nil {
 		s.Reason = passed.found()
@@ -374,6 +374,21 @@ func reasonFor(name string, fallback bool, passed passedOver) string {
 		return "software verbs, as devices.providers asks"
 	}
 	return name + " has devices"
+}
+
+// software tells of an RDMA stack that has no hardware below it.
+func (s *Selection) software(provider string) string {
+	var names []string
+	for _, d := range s.Used() {
+		if !d.Software {
+			return ""
+		}
+		names = append(names, d.Name)
+	}
+	if provider == "soft" {
+		return ""
+	}
+	return ", and each is software on this host's CPUs (" + strings.Join(names, ", ") + ")"
 }
 
 // remedy is what to do besides the fixes of the problems.

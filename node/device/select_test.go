@@ -38,6 +38,8 @@ func TestChoose(t *testing.T) {
 	}
 	wholly.check = cannot
 	half.provider, broken.provider = partly, wholly
+	emulated := provider("ibv", "rxe0")
+	emulated.infos[0].Software = true
 	for _, c := range []struct {
 		name, fallback string
 		names          []string
@@ -58,6 +60,7 @@ func TestChoose(t *testing.T) {
 		{"by a name nobody has, and one", "allow", []string{"mlx5_1", "x"}, []candidate{hardware, software}, "", "devices.names: x is not a device, interface or address of ibv, which has mlx5_0, mlx5_1; correct"},
 		{"no fallback asked for", "allow", nil, []candidate{none}, "", "ibv: no library; install it; see `mover doctor`"},
 		{"a port nobody has", "allow", []string{"mlx5_1:2"}, []candidate{hardware}, "", "none of its devices"},
+		{"Soft-RoCE is said to be software", "forbid", nil, []candidate{{name: "ibv", provider: emulated}}, "ibv: rxe0", "ibv has devices, and each is software on this host's CPUs (rxe0)"},
 		{"one cannot be opened", "allow", nil, []candidate{half, software}, "ibv: mlx5_1", "ibv has devices"},
 		{"none can be opened", "allow", nil, []candidate{broken, software}, "soft+: soft0", "ibv: device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; device mlx5_1 cannot be opened: /dev/infiniband/uverbs7: permission denied"},
 		{"none can be opened, forbid", "forbid", nil, []candidate{broken, software}, "", "no device to use: ibv: device mlx5_0 cannot be opened: /dev/infiniband/uverbs7: permission denied; open it"},
