@@ -65,8 +65,10 @@ func (c configNode) render(s Settings) ([]byte, error) {
 		"control": m{"listen": control(c.address)},
 		// An emulated rail carries some 15 MB/s: with the defaults, made for
 		// a thousand times that, what is in flight would take longer than any
-		// deadline. 1 Gbit/s x 5 ms leaves the least that the engine keeps.
-		"session": m{"slot_payload": "256KiB", "segment": "1MiB", "rail_rate": "1Gbit/s", "lanes_per_rail": 2, "lane_depth": 8},
+		// deadline. 1 Gbit/s x 5 ms leaves the least that the engine keeps; an
+		// acknowledgement may take long on a busy host.
+		"session": m{"slot_payload": "256KiB", "segment": "1MiB", "rail_rate": "1Gbit/s", "lanes_per_rail": 2, "lane_depth": 8,
+			"ack_timeout": "268ms"},
 		"memory":  m{"arena": "128MiB", "session_share": "32MiB"},
 	}
 	switch s.Provider {
