@@ -69,7 +69,7 @@ func (c configNode) render(s Settings) ([]byte, error) {
 		// acknowledgement may take long on a busy host.
 		"session": m{"slot_payload": "256KiB", "segment": "1MiB", "rail_rate": "1Gbit/s", "lanes_per_rail": 2, "lane_depth": 8,
 			"ack_timeout": "268ms"},
-		"memory":  m{"arena": "128MiB", "session_share": "32MiB"},
+		"memory": m{"arena": "128MiB", "session_share": "32MiB"},
 	}
 	switch s.Provider {
 	case "", "ibv":
