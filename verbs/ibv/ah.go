@@ -41,7 +41,8 @@ func (p *domain) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	return a, nil
 }
 
-// Destroy only after the sends that use the handle have completed.
+// Destroy only after the sends that use the handle have completed. Posting with
+// a destroyed handle is EINVAL.
 func (a *addressHandle) Destroy() error {
 	d := a.pd.dev
 	return d.destroy("destroy AH", &a.resource, func() C.int { return C.mv_destroy_ah(d.lib.handle, a.ptr) })

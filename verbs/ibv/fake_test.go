@@ -291,7 +291,7 @@ func (r *rig) newQP(typ verbs.QPType) verbs.QP {
 		Cap: verbs.QPCap{MaxSendWR: 100, MaxRecvWR: 100, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineBytes: 64}})
 	must(r.t, err)
 	r.t.Cleanup(func() {
-		if !qp.(*queuePair).gone {
+		if !qp.(*queuePair).gone.Load() {
 			r.destroyed("QP", qp.Destroy())
 		}
 	})

@@ -16,7 +16,7 @@ import (
 // kernel does: drivers differ in what they let pass.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	op := "modify QP " + q.state.String() + " to " + attr.State.String()
-	if q.gone { // the owner alone destroys
+	if q.gone.Load() { // the owner alone destroys
 		return &verbs.Error{Op: op, Errno: syscall.EINVAL, Detail: q.what + " was destroyed"}
 	}
 	if err := verbs.CheckTransition(q.typ, q.state, attr, mask); err != nil {
@@ -102,7 +102,7 @@ func (q *queuePair) Query() (verbs.QPAttr, error) {
 
 func (q *queuePair) query() (verbs.QPAttr, error) {
 	const op = "query QP"
-	if q.gone {
+	if q.gone.Load() {
 		return verbs.QPAttr{}, &verbs.Error{Op: op, Errno: syscall.EINVAL, Detail: q.what + " was destroyed"}
 	}
 	a := C.mv_query_qp(q.dev.lib.handle, q.ptr)

@@ -92,7 +92,7 @@ func (q *queuePair) fillSends(wrs []verbs.SendWR) (int, error) {
 		w.imm = C.uint32_t(bits.ReverseBytes32(wr.Imm))
 		if q.typ == verbs.UD {
 			ah, ok := wr.AH.(*addressHandle)
-			if !ok || ah.pd != q.pd {
+			if !ok || ah == nil || ah.pd != q.pd || ah.gone.Load() {
 				return i, q.refuse(wr)
 			}
 			w.arg[0] = C.uint64_t(ah.ptr)
@@ -131,7 +131,7 @@ func (q *queuePair) refuse(wr *verbs.SendWR) error {
 	case wr.Flags&verbs.SendInline != 0 && total > q.maxInline:
 		detail = fmt.Sprintf("%d bytes inline, the QP has %d", total, q.maxInline)
 	case q.typ == verbs.UD:
-		detail = "a datagram needs an address handle of the QP's PD"
+		detail = "a datagram needs an address handle of the QP's PD that is not destroyed"
 	default:
 		detail = fmt.Sprintf("%v needs one SGE of 8 bytes", wr.Op)
 	}

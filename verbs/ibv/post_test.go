@@ -79,7 +79,10 @@ func TestDatagramFields(t *testing.T) {
 	must(t, err)
 	foreign, err := other.CreateAH(verbs.AHAttr{IsGlobal: true, SGIDIndex: 1, Port: 1})
 	must(t, err)
-	for name, a := range map[string]verbs.AH{"none": nil, "of another PD": foreign} {
+	gone, err := r.pd.CreateAH(verbs.AHAttr{IsGlobal: true, SGIDIndex: 1, Port: 1})
+	must(t, err)
+	must(t, gone.Destroy()) // libibverbs has freed what the driver would read
+	for name, a := range map[string]verbs.AH{"none": nil, "nil": (*addressHandle)(nil), "of another PD": foreign, "destroyed": gone} {
 		if n, err := r.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, AH: a}}); n != 0 || !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("address handle %s: %d, %v", name, n, err)
 		}

@@ -73,12 +73,21 @@ func (p *domain) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 		MaxRecvSGE: int(r.cap.recv_sge), MaxInlineBytes: int(r.cap.inline_bytes)}
 	q.maxInline = uint64(q.cap.MaxInlineBytes)
 	if err := q.allocate(); err != nil {
-		if e := q.Destroy(); e != nil {
-			d.cfg.Logger.Error("destroying a QP", "device", d.info.Name, "error", e)
-		}
+		q.abandon()
 		return nil, err
 	}
 	return q, nil
+}
+
+// abandon undoes CreateQP, which may run beside the owner of the CQs: they are
+// not polled, as Destroy does. A QP in RESET has nothing there.
+func (q *queuePair) abandon() {
+	d := q.dev
+	err := d.destroy("destroy QP", &q.resource, func() C.int { return C.mv_destroy_qp(d.lib.handle, q.ptr) })
+	if err != nil {
+		d.cfg.Logger.Error("destroying a QP", "device", d.info.Name, "error", err)
+	}
+	q.free()
 }
 
 // checkQP refuses what does not fit the C types, and what belongs elsewhere.
@@ -167,14 +176,17 @@ func (q *queuePair) Destroy() error {
 	if err != nil {
 		return err
 	}
+	q.free()
+	q.state = verbs.StateReset // without arrays, and in RESET, it posts nothing any more
+	return nil
+}
+
+func (q *queuePair) free() {
 	freeArray(q.sends)
 	freeArray(q.sendSGEs)
 	freeArray(q.recvs)
 	freeArray(q.recvSGEs)
-	// Without arrays, and in RESET, it posts nothing any more.
 	q.sends, q.sendSGEs, q.recvs, q.recvSGEs = nil, nil, nil, nil
-	q.state = verbs.StateReset
-	return nil
 }
 
 // array is n zeroed elements of C memory, nil when n is 0 or there is none.

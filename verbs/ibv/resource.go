@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"sync/atomic"
 	"syscall"
 
 	"mover/verbs"
@@ -14,14 +15,15 @@ import (
 
 // resource is what PDs, MRs, CQs, QPs, AHs and channels have in common: a
 // handle of libibverbs, a place in the device's counts, and parents that must
-// outlive it. users and gone are guarded by device.mu.
+// outlive it. users is guarded by device.mu; gone changes under it, and may be
+// read without: it is set before libibverbs frees anything.
 type resource struct {
 	ptr     C.uintptr_t
 	what    string      // "QP 0x12", for messages
 	count   *int        // in device.counts
 	parents []*resource // of which this is a user
 	users   int
-	gone    bool
+	gone    atomic.Bool
 }
 
 // claim counts a resource before it is made, so that neither the device nor a
@@ -37,7 +39,7 @@ func (d *device) claim(op string, r *resource) error {
 		return &verbs.Error{Op: op, Errno: syscall.EIO, Detail: d.info.Name + " is gone (DEVICE_FATAL): close it, and open it again when it is back"}
 	}
 	for _, p := range r.parents {
-		if p.gone {
+		if p.gone.Load() {
 			return &verbs.Error{Op: op, Errno: syscall.EINVAL, Detail: p.what + " was destroyed"}
 		}
 	}
@@ -63,7 +65,7 @@ func (d *device) release(r *resource) {
 // What belonged to a device that is gone was destroyed with it by the kernel.
 func (d *device) destroy(op string, r *resource, free func() C.int) error {
 	d.mu.Lock()
-	if r.gone {
+	if r.gone.Load() {
 		d.mu.Unlock()
 		return &verbs.Error{Op: op, Errno: syscall.EINVAL, Detail: r.what + " was destroyed before"}
 	}
@@ -72,13 +74,13 @@ func (d *device) destroy(op string, r *resource, free func() C.int) error {
 		d.mu.Unlock()
 		return &verbs.Error{Op: op, Errno: syscall.EBUSY, Detail: fmt.Sprintf("%s is still used by %d others", r.what, n)}
 	}
-	r.gone = true // nothing can be made on it from here on
+	r.gone.Store(true) // nothing can be made on it from here on
 	d.mu.Unlock()
 	// Outside the lock: it waits for events to be acknowledged
 	// (ibv_destroy_qp(3), ibv_destroy_cq(3)).
 	if errno := free(); errno != 0 && !d.goneErrno(syscall.Errno(errno)) {
 		d.mu.Lock()
-		r.gone = false
+		r.gone.Store(false)
 		d.mu.Unlock()
 		return d.failed(op, errno, r.what)
 	}

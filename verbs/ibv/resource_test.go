@@ -351,3 +351,25 @@ func TestLives(t *testing.T) {
 		t.Errorf("%d objects and %d arrays, then %d and %d", live, arrays, r.get("LIVE"), blocks())
 	}
 }
+
+// TestAbandon: a QP that could not be made whole goes without touching its
+// CQs, which another goroutine may be polling.
+func TestAbandon(t *testing.T) {
+	r := newRig(t, verbs.RC)
+	r.connect(r.qp)
+	post(t, r.qp, sends(3))
+	live, arrays, polls, counts := r.get("LIVE"), blocks(), r.get("POLL_CALLS"), r.dev.Counts()
+	qp, err := r.pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: r.cq, RecvCQ: r.cq,
+		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	must(t, err)
+	qp.(*queuePair).abandon()
+	if r.get("LIVE") != live || blocks() != arrays || r.dev.Counts() != counts {
+		t.Errorf("%d objects and %d arrays, then %d and %d; counts %+v", live, arrays, r.get("LIVE"), blocks(), r.dev.Counts())
+	}
+	if r.get("POLL_CALLS") != polls {
+		t.Error("the CQ was polled")
+	}
+	if n, err := r.cq.Poll(make([]verbs.WC, 4)); n != 3 || err != nil {
+		t.Errorf("%d completions, %v; want the neighbour's 3", n, err)
+	}
+}
