@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"mover/verbs"
 )
 
@@ -41,6 +43,28 @@ func TestDatagramCleartext(t *testing.T) {
 		// From a loopback address the kernel may have no route; that is another error.
 		if err != nil || errors.Is(errUC, ErrCleartext) {
 			t.Errorf("allowed, but %v, %v", err, errUC)
+		}
+	}
+}
+
+// TestDatagramBuffer: where nothing is set a datagram socket takes 4 MiB, on
+// loopback too, whose default is for connections.
+func TestDatagramBuffer(t *testing.T) {
+	want, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(want)
+	for set, bytes := range map[int]int{0: datagramBuffer, -1: datagramBuffer, 4096: datagramBufferLeast, 300 << 10: 300 << 10} {
+		if unix.SetsockoptInt(want, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bytes) != nil { // needs CAP_NET_ADMIN
+			if err := unix.SetsockoptInt(want, unix.SOL_SOCKET, unix.SO_RCVBUF, bytes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := newSide(t, sideOptions{typ: verbs.UC, cfg: Config{RecvBuffer: set}})
+		got := must[int](t)(unix.GetsockoptInt(s.qp.(*datagramPair).fd, unix.SOL_SOCKET, unix.SO_RCVBUF))
+		if n := must[int](t)(unix.GetsockoptInt(want, unix.SOL_SOCKET, unix.SO_RCVBUF)); got != n {
+			t.Errorf("RecvBuffer %d: the socket has %d bytes, want %d", set, got, n)
 		}
 	}
 }

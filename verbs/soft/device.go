@@ -65,12 +65,6 @@ type device struct {
 }
 
 func openDevice(cfg Config, info verbs.DeviceInfo, addr netip.Addr) (verbs.Context, error) {
-	if addr.IsLoopback() && cfg.SendBuffer == 0 {
-		cfg.SendBuffer = loopbackSendBuffer
-	}
-	if addr.IsLoopback() && cfg.RecvBuffer == 0 {
-		cfg.RecvBuffer = loopbackRecvBuffer
-	}
 	d := &device{cfg: cfg, info: info, addr: addr, gid: verbs.GIDFromAddr(addr),
 		halfOpen: make(chan struct{}, maxHalfOpen), setups: map[uint32]*setup{},
 		keys: keySource{live: map[uint32]struct{}{}}}

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"syscall"
@@ -109,14 +110,20 @@ func (d *device) control(_, _ string, c syscall.RawConn) error {
 	return err
 }
 
+// setBuffers is for connections: datagram sockets have other defaults
+// (bindDatagram).
 func (d *device) setBuffers(fd int) error {
-	if d.cfg.RecvBuffer > 0 {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, d.cfg.RecvBuffer); err != nil {
+	send, recv := d.cfg.SendBuffer, d.cfg.RecvBuffer
+	if d.addr.IsLoopback() {
+		send, recv = cmp.Or(send, loopbackSendBuffer), cmp.Or(recv, loopbackRecvBuffer)
+	}
+	if recv > 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recv); err != nil {
 			return fmt.Errorf("SO_RCVBUF: %w", err)
 		}
 	}
-	if d.cfg.SendBuffer > 0 {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, d.cfg.SendBuffer); err != nil {
+	if send > 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, send); err != nil {
 			return fmt.Errorf("SO_SNDBUF: %w", err)
 		}
 	}
