@@ -58,9 +58,10 @@ func openFailure(cfg Config, name string, listed bool, errno syscall.Errno) *Dev
 	if e := checkNode(cfg, name); e != nil {
 		return e
 	}
-	node := filepath.Join(cfg.Dev, "infiniband", sysDevice{sys: cfg.Sys, name: name}.uverbs())
+	e := &DeviceError{Device: name, Errno: errno, Hint: hintUnknown,
+		Node: filepath.Join(cfg.Dev, "infiniband", sysDevice{sys: cfg.Sys, name: name}.uverbs())}
 	if !listed {
-		return &DeviceError{Device: name, Node: node, Errno: errno, Hint: hintNoDriver}
+		e.Hint = hintNoDriver
 	}
-	return &DeviceError{Device: name, Node: node, Errno: errno, Hint: hintUnknown}
+	return e
 }

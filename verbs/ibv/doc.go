@@ -9,7 +9,7 @@
 // # The data path
 //
 // ibv_post_send, ibv_post_recv, ibv_poll_cq and ibv_req_notify_cq are inlines
-// through context->ops; the shim (shim.h, shim.c) calls them. A QP's work
+// through context->ops; the shim (shim.h, datapath.c) calls them. A QP's work
 // requests and their SGEs, and a CQ's completions, are arrays off the Go heap
 // with libibverbs' own layout, linked once: a post fills the fields that change
 // and crosses into C once for up to 64 WRs, a poll once for up to 64

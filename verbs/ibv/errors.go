@@ -3,11 +3,20 @@
 package ibv
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
 
 	"mover/verbs"
+)
+
+// Sentinels; test with errors.Is.
+var (
+	// ErrUnavailable is matched by whatever keeps New from working.
+	ErrUnavailable = errors.New("ibv: libibverbs can't be used")
+	// ErrNoDevice: the kernel has no device of that name.
+	ErrNoDevice = errors.New("ibv: no such RDMA device")
 )
 
 // BuildError: this binary was built without the provider.

@@ -3,7 +3,6 @@
 package ibv
 
 import (
-	"errors"
 	"log/slog"
 
 	"mover/verbs"
@@ -74,20 +73,25 @@ func (p *Provider) Devices() ([]verbs.DeviceInfo, error) { return HostDevices(p.
 // OpenDevice opens a device by name. The error is a *DeviceError, or matches
 // ErrNoDevice.
 func (p *Provider) OpenDevice(name string) (verbs.Context, error) {
-	infos, err := p.Devices()
+	info, err := hostDevice(p.cfg.Sys, name)
 	if err != nil {
 		return nil, err
 	}
+	return p.lib.openDevice(p.cfg, info)
+}
+
+// hostDevice is the device of HostDevices with that name.
+func hostDevice(sys, name string) (verbs.DeviceInfo, error) {
+	infos, err := HostDevices(sys)
+	if err != nil {
+		return verbs.DeviceInfo{}, err
+	}
 	for _, info := range infos {
 		if info.Name == name {
-			ctx, err := p.lib.openDevice(p.cfg, info)
-			if err != nil {
-				return nil, err // a nil *device must not become a Context
-			}
-			return ctx, nil
+			return info, nil
 		}
 	}
-	return nil, noDevice(name, infos)
+	return verbs.DeviceInfo{}, noDevice(name, infos)
 }
 
 // Check reports why a device of HostDevices cannot be opened, as far as sysfs
@@ -96,20 +100,13 @@ func (p *Provider) OpenDevice(name string) (verbs.Context, error) {
 func Check(sys, dev, name string) error {
 	cfg := Config{Sys: sys, Dev: dev}
 	cfg.setDefaults()
-	infos, err := HostDevices(cfg.Sys)
-	if err != nil {
+	if _, err := hostDevice(cfg.Sys, name); err != nil {
 		return err
 	}
-	for _, info := range infos {
-		if info.Name == name {
-			err := checkNode(cfg, name)
-			if err == nil {
-				return nil
-			}
-			return err
-		}
+	if err := checkNode(cfg, name); err != nil {
+		return err // never a nil *DeviceError as an error
 	}
-	return noDevice(name, infos)
+	return nil
 }
 
 // Available reports whether this build has the provider at all: nil, or the
@@ -120,11 +117,3 @@ func Available() error {
 	}
 	return nil
 }
-
-// Sentinels; test with errors.Is.
-var (
-	// ErrUnavailable is matched by whatever keeps New from working.
-	ErrUnavailable = errors.New("ibv: libibverbs can't be used")
-	// ErrNoDevice: the kernel has no device of that name.
-	ErrNoDevice = errors.New("ibv: no such RDMA device")
-)

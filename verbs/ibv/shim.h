@@ -1,8 +1,8 @@
 // What Go sees of libibverbs: flat structs without unions, handles as integers,
-// results by value. shim.c translates to <infiniband/verbs.h> and asserts that
-// the three structs which Go fills in place (mv_send_wr, mv_recv_wr, mv_wc) have
-// libibverbs' own layout. Every function returns an errno or a struct with one
-// in err; nothing here is a Go pointer but the GID table's buffer.
+// results by value. shim.c translates to <infiniband/verbs.h>; the structs which
+// Go fills in place (mv_sge, mv_send_wr, mv_recv_wr, mv_wc, mv_gid_entry) have
+// libibverbs' own layout (layout.c). Every function returns an errno or a struct
+// with one in err; nothing here is a Go pointer but the GID table's buffer.
 #ifndef MOVER_IBV_SHIM_H
 #define MOVER_IBV_SHIM_H
 

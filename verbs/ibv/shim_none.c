@@ -2,13 +2,7 @@
 // says so, New answers with a *BuildError, and nothing else is ever called.
 #include <errno.h>
 
-#include "shim.h"
-
-#if !defined(MOVER_NO_VERBS_H) && defined(__has_include)
-#if __has_include(<infiniband/verbs.h>)
-#define HAVE_VERBS_H 1
-#endif
-#endif
+#include "library.h"
 
 #ifndef HAVE_VERBS_H
 
