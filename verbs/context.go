@@ -75,7 +75,8 @@ type MR interface {
 	Dereg() error
 }
 
-// AH is an address handle for UD sends. It outlives the WRs that use it.
+// AH is an address handle for UD sends. It outlives the WRs that use it; posting
+// with a destroyed one is EINVAL.
 type AH interface {
 	Destroy() error
 }

@@ -80,11 +80,8 @@ func newEnd(t *testing.T, p *Provider, name string) *end {
 	must(t, err)
 	table, err := e.ctx.QueryGIDTable(1)
 	must(t, err)
-	for _, g := range table {
-		if g.Type != verbs.GIDRoCEv1 && (e.gid.GID.IsZero() || e.gid.GID.Addr().IsLinkLocalUnicast()) {
-			e.gid = g
-		}
-	}
+	e.gid, err = verbs.ChooseGID(table, verbs.GIDWish{})
+	must(t, err)
 	return e
 }
 
