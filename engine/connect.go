@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"mover/verbs"
 )
@@ -47,7 +49,10 @@ func (g *group) build(c *command, now int64) {
 		g.fail(l, verbs.WCFlushErr, 0, g.closeBy-g.cfg.drainTimeout)
 		return
 	}
-	err := l.qp.Modify(c.attr[0], verbs.InitMask(verbs.RC))
+	err := l.rail.lost
+	if err == nil {
+		err = l.qp.Modify(c.attr[0], verbs.InitMask(verbs.RC))
+	}
 	if err == nil {
 		wrs := make([]verbs.RecvWR, l.recvCap)
 		for i := range wrs {
@@ -129,6 +134,30 @@ func probeImmediate(l *lane) uint32 {
 func (g *group) proved(l *lane) {
 	if l.state == laneAttached {
 		g.emit(event{kind: eventLaneConnected, lane: LaneRef{l.index, l.epoch}})
+	}
+}
+
+// loseCQ gives up a CQ that completes nothing more (verbs.CQ.Poll): its QPs are
+// not drained but destroyed. A device that is gone takes its own lanes with it;
+// an overrun is this program's fault, and leaves a device that works: the
+// session ends, and the next has another CQ.
+func (g *group) loseCQ(at int, why error, now int64) {
+	cq := g.cqs[at]
+	g.cqs = slices.Delete(g.cqs, at, at+1)
+	for _, r := range g.rails {
+		if r.cq == cq {
+			r.lost = why
+		}
+	}
+	if errors.Is(why, verbs.ErrCQOverrun) && !g.closing {
+		g.emit(event{kind: eventFailed, detail: "completion queue: " + why.Error()})
+		g.close(now)
+	}
+	g.lose(cq, why, now)
+	for _, l := range g.lanes {
+		if l != nil && l.rail.cq == cq && l.state == laneDraining && !l.connection.out {
+			g.flush(l, now)
+		}
 	}
 }
 

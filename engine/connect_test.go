@@ -2,6 +2,9 @@ package engine
 
 import (
 	"errors"
+	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 
 	"mover/verbs"
@@ -232,6 +235,53 @@ func TestArmFails(t *testing.T) {
 	}
 	if err := n.Arm(); err != nil {
 		t.Errorf("with no lane left: %v", err)
+	}
+}
+
+// TestCQGone: the CQ of a device that is gone answers with an error for good.
+// Its QPs are destroyed, one that was draining too, and the session goes on
+// without it; an overrun CQ ends the session.
+func TestCQGone(t *testing.T) {
+	for _, why := range []error{&verbs.Error{Op: "poll CQ", Errno: syscall.EIO}, fmt.Errorf("poll CQ: %w", verbs.ErrCQOverrun)} {
+		n := quietNode(t)
+		n.g.rails[0].cq = n.cq
+		draining := n.data[1]
+		n.g.fail(draining, verbs.WCRetryExcErr, 0, 1)
+		n.cq.wcs = nil // its flushes never come
+		n.cq.err = why
+		n.Step(2)
+		n.cq.err = errors.New("polled again")
+		n.Step(3)
+		drained, failed := 0, 0
+		for _, e := range n.events() {
+			switch {
+			case e.kind == eventLaneDrained && e.gone:
+				drained++
+			case e.kind == eventFailed && strings.Contains(e.detail, "overrun"):
+				failed++
+			case e.kind == eventGroupClosed && n.g.closing:
+			default:
+				t.Errorf("%v: event %+v", why, e)
+			}
+		}
+		overrun := errors.Is(why, verbs.ErrCQOverrun)
+		if drained != 3 || (failed == 1) != overrun || n.g.closing != overrun {
+			t.Errorf("%v: %d lanes drained, %d failures, closing %v", why, drained, failed, n.g.closing)
+		}
+		for _, l := range append(n.data, n.credit) {
+			if qpOf(l).destroyed != 1 {
+				t.Errorf("%v: the QP of lane %d was destroyed %d times", why, l.index, qpOf(l).destroyed)
+			}
+		}
+		if overrun {
+			continue
+		}
+		// A next life of a lane on it ends at once.
+		next := &fakeQP{n: n, lane: draining.index}
+		n.g.obey(&command{kind: commandBuildLane, lane: LaneRef{draining.index, 1}, qp: next, attr: [2]*verbs.QPAttr{{State: verbs.StateInit}}}, 4)
+		if e := n.events(); len(e) != 1 || e[0].kind != eventLaneDrained || !e[0].gone || next.destroyed != 1 {
+			t.Errorf("events %+v, destroyed %d times", e, next.destroyed)
+		}
 	}
 }
 

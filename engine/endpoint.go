@@ -59,27 +59,28 @@ func otherFamily(g verbs.GID) verbs.GID {
 	return verbs.GID{10: 0xff, 11: 0xff, 15: 1}
 }
 
-// holds reports whether QPs that were built on the endpoint still have its
-// addresses; gidIndex is where the GID is now.
-func (e *endpoint) holds(p *LocalPort) (gidIndex int, err error) {
+// holds returns nil while QPs that are built on the endpoint have its addresses.
+// On RoCE a QP names its GID by index, so one that went and came back elsewhere
+// is lost to it.
+func (e *endpoint) holds(p *LocalPort) error {
 	o := &p.Offer
 	attr, err := p.Context.QueryPort(o.Port)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if e.layer == verbs.LinkInfiniBand && attr.LID != e.lid {
-		return 0, fmt.Errorf("%s here had LID %d, and has %d", portName(o), e.lid, attr.LID)
+		return fmt.Errorf("%s here had LID %d, and has %d", portName(o), e.lid, attr.LID)
 	}
 	table, err := p.Context.QueryGIDTable(o.Port)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for i := range table {
-		if table[i].GID == e.gid.GID && table[i].Type == e.gid.Type {
-			return table[i].Index, nil
+		if table[i].GID == e.gid.GID && table[i].Type == e.gid.Type && table[i].Index == e.gid.Index {
+			return nil
 		}
 	}
-	return 0, fmt.Errorf("%s here has lost its GID %v", portName(o), e.gid.GID.Addr())
+	return fmt.Errorf("%s here has lost its GID %v, or has it at another index than %d", portName(o), e.gid.GID.Addr(), e.gid.Index)
 }
 
 // checkPeer refuses an address of the peer's that no healthy peer sends.
@@ -99,8 +100,8 @@ func (e *endpoint) checkPeer(peer *LaneEnd) error {
 // addressVector routes to the peer's end: by GID on RoCE and software verbs,
 // by LID on InfiniBand, where a GRH is added only if a port demands it or the
 // subnets differ (InfiniBand Architecture, volume 1, 9.2.1 and 8.3).
-func (e *endpoint) addressVector(port uint8, gidIndex int, peer *LaneEnd, peerGRH bool) (verbs.AHAttr, error) {
-	av := verbs.AHAttr{Port: port, DGID: peer.GID, SGIDIndex: gidIndex, HopLimit: rcHopLimit, IsGlobal: true}
+func (e *endpoint) addressVector(port uint8, peer *LaneEnd, peerGRH bool) (verbs.AHAttr, error) {
+	av := verbs.AHAttr{Port: port, DGID: peer.GID, SGIDIndex: e.gid.Index, HopLimit: rcHopLimit, IsGlobal: true}
 	if e.layer != verbs.LinkInfiniBand {
 		return av, nil
 	}

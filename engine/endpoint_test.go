@@ -116,7 +116,8 @@ func TestAddressVector(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			av, err := e.addressVector(1, 3, &c.peer, c.grh)
+			e.gid.Index = 3
+			av, err := e.addressVector(1, &c.peer, c.grh)
 			if c.fail != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fail) {
 					t.Errorf("%v, want %q", err, c.fail)
@@ -168,7 +169,9 @@ func TestEventHits(t *testing.T) {
 		{"port error elsewhere", roce("10.0.0.1"), verbs.AsyncEvent{Type: verbs.EventPortErr, Port: 2}, nil, ""},
 		{"device", roce("10.0.0.1"), verbs.AsyncEvent{Type: verbs.EventDeviceFatal}, nil, "DEVICE_FATAL"},
 		{"GIDs as before", roce("10.0.0.1"), verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1},
-			func(p *fakePort) { p.table[0].Index = 7 }, ""},
+			func(p *fakePort) { p.table = append(roce("10.0.0.3").table, p.table...); p.table[0].Index = 7 }, ""},
+		{"GID elsewhere", roce("10.0.0.1"), verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1},
+			func(p *fakePort) { p.table[0].Index = 7 }, "at another index than 0"},
 		{"GID gone", roce("10.0.0.1"), verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 1},
 			func(p *fakePort) { p.table[0].GID = gidOf("10.0.0.3") }, "has lost its GID 10.0.0.1"},
 		{"GID gone at another port", roce("10.0.0.1"), verbs.AsyncEvent{Type: verbs.EventGIDChange, Port: 2},

@@ -49,14 +49,18 @@ func (g *group) fail(l *lane, cause verbs.WCStatus, vendor uint32, now int64) {
 // flush has every WR of a lane complete.
 func (g *group) flush(l *lane, now int64) {
 	l.drainBy = now + g.cfg.drainTimeout
-	if err := l.qp.Modify(&attrErr, verbs.AttrState); err != nil {
-		g.abandon(l, err)
+	why := l.rail.lost // then nothing would tell of a flush
+	if why == nil {
+		why = l.qp.Modify(&attrErr, verbs.AttrState)
+	}
+	if why != nil {
+		g.abandon(l, why)
 	}
 	g.checkDrained(l)
 }
 
-// abandon drains a lane whose QP takes no commands, as when its device is gone:
-// no completion may ever come. Once the QP is destroyed the adapter reads and
+// abandon drains a lane whose QP takes no commands, or whose CQ completes
+// nothing, as when its device is gone. Once the QP is destroyed the adapter reads and
 // writes for it no more, so its WRs are over, whatever became of them.
 func (g *group) abandon(l *lane, why error) {
 	if err := l.qp.Destroy(); err != nil {

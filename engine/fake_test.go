@@ -23,12 +23,16 @@ type fakeCQ struct {
 	verbs.CQ
 	wcs []verbs.WC
 	arm error
+	err error // of Poll, when nothing is left
 }
 
 func (c *fakeCQ) ReqNotify(bool) error { return c.arm }
 
 func (c *fakeCQ) Poll(wcs []verbs.WC) (int, error) {
 	n := copy(wcs, c.wcs)
+	if n == 0 && c.err != nil {
+		return 0, c.err
+	}
 	c.wcs = c.wcs[:copy(c.wcs, c.wcs[n:])]
 	return n, nil
 }

@@ -46,7 +46,7 @@ func (s *Session) takeGrant(i *sendItem, gr *SegmentGrant) error {
 	seg := &segment{granted: gr.Seg, index: gr.Seg.Index, generation: gr.Seg.Generation, item: i, offset: gr.Offset,
 		memory: i.item.Memory[gr.Offset : gr.Offset+int64(gr.Bytes)], verify: i.item.Verify,
 		local: make([]uint32, len(s.plan.rails)), remote: make([]remoteRange, len(s.plan.rails))}
-	told := false
+	told, known := false, false
 	for _, r := range g.rails {
 		d, err := s.device(s.railPort(r.index))
 		if err != nil {
@@ -58,10 +58,15 @@ func (s *Session) takeGrant(i *sendItem, gr *SegmentGrant) error {
 		if local := find(i.local, d, gr.Offset); local != nil && to != nil {
 			seg.local[r.index] = local.mr.LKey()
 			seg.remote[r.index] = remoteRange{addr: to.Addr + uint64(gr.Offset-to.Offset), rkey: to.RKey, known: true}
+			known = true
 		}
 	}
-	if !told {
+	switch {
+	case !told:
 		return errors.New("a grant of bytes that have no region on any rail of the group")
+	case !known: // the next attempt is granted by what is up then
+		i.stop(reason.New(reason.TransportError, "a segment was granted on a rail whose device here did not take the item's memory: is the device gone?"))
+		return nil
 	}
 	g.sent[gr.Seg.Index] = seg
 	i.outstanding++

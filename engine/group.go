@@ -80,6 +80,7 @@ type groupRail struct {
 	rkey     uint32
 	credit   *lane
 	cq       verbs.CQ // of its device
+	lost     error    // why cq completes nothing more
 	inFlight int64    // bytes posted and not credited or acked
 	limit    int64    // rate x 5 ms, at least four slots
 }
@@ -182,9 +183,9 @@ func (g *group) poll(now int64) int {
 		g.complete(&g.early[0], now)
 		g.early = g.early[1:]
 	}
-	for _, cq := range g.cqs {
+	for at := 0; at < len(g.cqs); at++ {
 		wcs := g.poller.wcs[:]
-		k, err := cq.Poll(wcs)
+		k, err := g.cqs[at].Poll(wcs)
 		for i := range wcs[:k] {
 			if len(g.early) > 0 || g.tooEarly(&wcs[i]) {
 				g.early = append(g.early, wcs[i]) // their order stays
@@ -192,11 +193,9 @@ func (g *group) poll(now int64) int {
 			}
 			g.complete(&wcs[i], now)
 		}
-		if err != nil && !g.closing {
-			// A dead CQ completes nothing more: the session ends, which moves
-			// every QP to ERR and gives up on draining at its deadline.
-			g.emit(event{kind: eventFailed, detail: "completion queue: " + err.Error()})
-			g.close(now)
+		if err != nil {
+			g.loseCQ(at, err, now)
+			at--
 		}
 		n += k
 	}

@@ -51,6 +51,7 @@ type laneLife struct {
 	connected  bool // in RTS here
 	ready      bool // may send
 	lived      bool // was ready
+	asked      bool // the peer's LaneDown has come
 	// The life is over when this end is drained, the peer has answered what
 	// became of its writes, and its own question was answered.
 	drained, resolved, answered bool
@@ -145,9 +146,10 @@ func (s *Session) handleLaneDown(m *LaneDown) error {
 	if err != nil {
 		return fmt.Errorf("LaneDown: %w", err)
 	}
-	if l.answered || len(m.Slots) > MaxBatch || len(m.Segments) > MaxBatch {
+	if l.asked || len(m.Slots) > MaxBatch || len(m.Segments) > MaxBatch {
 		return errors.New("LaneDown twice, or too long")
 	}
+	l.asked = true
 	s.unready(l)
 	l.openBy = 0
 	l.declined = l.told && !l.connecting // it sent no end of its own

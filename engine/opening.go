@@ -107,10 +107,10 @@ func (s *Session) flushLanes() {
 func (s *Session) connectLane(l *sessionLane, peer *LaneEnd) {
 	port := s.railPort(l.rail)
 	l.peerGID = peer.GID
-	gidIndex, err := l.here.holds(port)
+	err := l.here.holds(port)
 	var av verbs.AHAttr
 	if err == nil {
-		av, err = l.here.addressVector(port.Offer.Port, gidIndex, peer, s.remoteOffer(l.rail).GRHRequired)
+		av, err = l.here.addressVector(port.Offer.Port, peer, s.remoteOffer(l.rail).GRHRequired)
 	}
 	if err != nil {
 		s.failLane(l, err.Error())
@@ -225,7 +225,7 @@ func (s *Session) handleLaneOpened(m *LaneOpened) error {
 		if err != nil {
 			return err
 		}
-		if !l.told || l.connecting || l.answered || peer.Epoch != l.epoch {
+		if !l.told || l.connecting || l.asked || peer.Epoch != l.epoch {
 			return fmt.Errorf("LaneOpened of lane %d, which is not awaited", l.index)
 		}
 		if err := l.here.checkPeer(peer); err != nil {

@@ -42,7 +42,7 @@ func checkOpen(o *Open) error {
 	case len(o.Ports) == 0:
 		return fmt.Errorf("no ports")
 	case len(o.Ports) > MaxPorts:
-		return fmt.Errorf("%d ports, at most %d", len(o.Ports), MaxPorts)
+		return fmt.Errorf("%d ports, at most %d: choose some with devices.names", len(o.Ports), MaxPorts)
 	case o.PayloadBytes < 4096 || o.PayloadBytes > maxPayload || o.PayloadBytes%4096 != 0:
 		return fmt.Errorf("slot payload of %d bytes: a multiple of 4096 up to %d", o.PayloadBytes, maxPayload)
 	case o.LanesPerRail < 1 || o.LanesPerRail > MaxLanesPerRail:

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 
 	"mover/verbs"
@@ -24,6 +25,12 @@ func (s *Session) portEvent(ctx verbs.Context, e verbs.AsyncEvent) {
 		port := s.railPort(l.rail)
 		switch {
 		case port.Context != ctx:
+		case e.Type == verbs.EventQPAccessErr && l.qp != nil && l.qp.QPN() == e.QPN:
+			// Somebody used a key that was not granted: never a fault of a healthy
+			// peer, and a guess at another key must not follow. Only the session
+			// whose QP it is ends: a device tells of all of them.
+			s.violation(fmt.Sprintf("an access error on lane %d", l.index))
+			return
 		case l.opened && !l.drained:
 			if why := l.hit(port, e); why != "" {
 				s.failLane(l, why)
@@ -32,11 +39,6 @@ func (s *Session) portEvent(ctx verbs.Context, e verbs.AsyncEvent) {
 			l.reopenAt = s.now
 		}
 	}
-	if e.Type == verbs.EventQPAccessErr {
-		// Somebody used a key that was not granted: never a fault of a healthy
-		// peer, and a guess at another key must not follow.
-		s.violation("an access error on a queue pair")
-	}
 }
 
 // hit says why a lane that is open fails with an event; "" when it does not.
@@ -44,7 +46,7 @@ func (l *sessionLane) hit(port *LocalPort, e verbs.AsyncEvent) string {
 	at := e.Port == port.Offer.Port
 	hit := false
 	switch e.Type {
-	case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
+	case verbs.EventQPFatal, verbs.EventQPReqErr:
 		hit = l.qp.QPN() == e.QPN
 	case verbs.EventPortErr:
 		hit = at
@@ -55,7 +57,7 @@ func (l *sessionLane) hit(port *LocalPort, e verbs.AsyncEvent) string {
 	case verbs.EventGIDChange, verbs.EventLIDChange, verbs.EventPKeyChange:
 		// Any address may have moved, not only this lane's.
 		if at {
-			if _, err := l.here.holds(port); err != nil {
+			if err := l.here.holds(port); err != nil {
 				return err.Error()
 			}
 		}

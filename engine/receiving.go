@@ -141,7 +141,7 @@ func (s *Session) grantSegments() {
 			if i.offer.Kind != Direct || i.phase != recvReceiving || i.failed || i.next >= i.offer.Bytes {
 				continue
 			}
-			if g := s.groupForGrant(); g != nil {
+			if g := s.groupForGrant(i); g != nil {
 				s.grantSegment(g, i)
 				more = true
 			}
@@ -149,17 +149,32 @@ func (s *Session) grantSegments() {
 	}
 }
 
-// groupForGrant takes turns among the groups that have lanes and room.
-func (s *Session) groupForGrant() *sessionGroup {
+// groupForGrant takes turns among the groups that have room, and a lane on a
+// device that the item's memory is registered on.
+func (s *Session) groupForGrant(i *recvItem) *sessionGroup {
 	for range s.groups {
 		if s.grantTurn++; s.grantTurn >= len(s.groups) {
 			s.grantTurn = 0
 		}
-		if g := s.groups[s.grantTurn]; g.upLanes > 0 && len(g.freeSegs) > 0 {
+		if g := s.groups[s.grantTurn]; g.upLanes > 0 && len(g.freeSegs) > 0 && s.reaches(g, i) {
 			return g
 		}
 	}
 	return nil
+}
+
+// reaches reports whether a lane of the group that is up ends on a device that
+// took the next bytes of the item: one that is gone, or refused, did not.
+func (s *Session) reaches(g *sessionGroup, i *recvItem) bool {
+	for _, l := range s.lanes {
+		if l.group != g || l.credit || !l.ready {
+			continue
+		}
+		if d, err := s.device(s.railPort(l.rail)); err == nil && find(i.mrs, d, i.next) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Session) grantSegment(g *sessionGroup, i *recvItem) {

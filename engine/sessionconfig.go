@@ -43,8 +43,8 @@ type SessionConfig struct {
 	// once, so it needs a goroutine for it. nil where a QP may only be touched
 	// by the owner of its CQ, as on software verbs: then the poller does it.
 	Aside func(*Op)
-	// Up is called once, when every lane has been opened; Ended once, when the
-	// session holds nothing any more.
+	// Up is called once, when data can flow and no other lane is about to come up
+	// (checkUp); Ended once, when the session holds nothing any more.
 	Up    func()
 	Ended func(why *reason.Error)
 

@@ -301,6 +301,83 @@ func TestSimDeviceGone(t *testing.T) {
 	}
 }
 
+// TestSimDeviceGoneUnheard: a device dies of which nobody has told yet when an
+// item's memory is to be registered on it. Its destination grants over the
+// other device alone, though lanes of this one still seem up; its source ends
+// the attempt at once, and the next one arrives. The session stays.
+func TestSimDeviceGoneUnheard(t *testing.T) {
+	for at, host := range []string{"a", "b"} {
+		seeds(t, 8, func(t *testing.T, seed uint64, replay string) {
+			w := newWorld(t, seed, twoRails(func(c *worldConfig) { c.pollers, c.split, c.payload, c.segment = [2]int{2, 2}, true, 16384, 65536 }))
+			if w.runUntil("up", 5*s1, w.isUp) {
+				w.f.FatalDevice(host, "sim1")
+				i := w.addItem(w.sides[0], Direct, 1<<20, true, itemFaults{}, 0)
+				w.runUntil("an item", 20*s1, func() bool { return i.done > 0 }) // StallAfter is more
+				if at == 1 {
+					i.expect()
+				} else {
+					i.expect("", reason.TransportError)
+				}
+				w.runUntil("the rail is given up", 20*s1, func() bool { return w.railIs(1, false) })
+				w.moved(Direct, 1<<20)
+				if w.sides[0].ended || w.sides[1].ended {
+					w.problem("the session ended: %v, %v", w.sides[0].why, w.sides[1].why)
+				}
+				w.close()
+			}
+			w.verdict(replay)
+		})
+	}
+}
+
+// TestAccessErrorEndsItsSession: a device tells every session of an access
+// error; it ends the one whose QP it is, also when the lane is drained already.
+func TestAccessErrorEndsItsSession(t *testing.T) {
+	w := newWorld(t, 7, twoRails(nil))
+	if !w.runUntil("up", 5*s1, w.isUp) {
+		w.verdict("")
+		return
+	}
+	s := w.sides[1].session
+	l := s.lanes[0]
+	tell := func(ctx verbs.Context, qpn uint32) {
+		s.PortEvent(ctx, verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QPN: qpn})
+		s.Run(w.now())
+	}
+	own := s.railPort(l.rail).Context
+	tell(own, 0xabcdef) // another session's
+	if s.phase != phaseUp {
+		t.Errorf("the error of another QP ended the session: %v", s.why)
+	}
+	l.drained = true
+	tell(own, l.qp.QPN())
+	if s.phase != phaseClosing || s.why == nil || !strings.Contains(s.why.Detail, "an access error on lane 0") {
+		t.Errorf("phase %d, %v", s.phase, s.why)
+	}
+	w.runUntil("the end", 10*s1, w.bothEnded)
+	w.finish()
+}
+
+// TestLaneDownTwice: what a peer says twice of one life of a lane is refused
+// before it can be taken for a word on the next.
+func TestLaneDownTwice(t *testing.T) {
+	w := newWorld(t, 8, twoRails(nil))
+	if w.runUntil("up", 5*s1, w.isUp) {
+		s := w.sides[1].session
+		down := &LaneDown{Lane: s.lanes[0].ref(), Cause: "a lie"}
+		s.Handle(down, w.now())
+		if s.phase != phaseUp {
+			t.Fatalf("%v", s.why)
+		}
+		s.Handle(down, w.now())
+		if s.phase != phaseClosing || s.why == nil || !strings.Contains(s.why.Detail, "LaneDown twice") {
+			t.Errorf("phase %d, %v", s.phase, s.why)
+		}
+		w.runUntil("the end", 10*s1, w.bothEnded)
+	}
+	w.finish()
+}
+
 // TestSimRailCutLong: where a rail has a poller of its own, so that a lane group
 // loses every lane with it, the session goes on over the other rails for as
 // long as it takes, and uses the rail again once it is mended.
