@@ -117,7 +117,7 @@ type Memory struct {
 type Session struct {
 	SlotPayload  Size          `yaml:"slot_payload" min:"64KiB" max:"16MiB"`
 	Segment      Size          `yaml:"segment" min:"1MiB" max:"1GiB"`
-	LanesPerRail int           `yaml:"lanes_per_rail" min:"1" max:"64"`
+	LanesPerRail int           `yaml:"lanes_per_rail" min:"1" max:"32"`
 	LaneDepth    int           `yaml:"lane_depth" min:"1" max:"1024"` // writes outstanding on a lane
 	RailRate     Rate          `yaml:"rail_rate" min:"1Mbit/s" max:"10Tbit/s"`
 	AckTimeout   time.Duration `yaml:"ack_timeout" min:"1ms" max:"5s"`

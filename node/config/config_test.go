@@ -119,6 +119,7 @@ func TestProblems(t *testing.T) {
 		{"session: {slot_payload: 8MiB}", "memory.session_share: 64MiB holds fewer than 16 slots"},
 		{"session: {slot_payload: 768KiB}", "session.segment: 16MiB is not a multiple of session.slot_payload (768KiB)"},
 		{"session: {rail_rate: 100Gb/s}", `session.rail_rate: "100Gb/s" has an unknown unit "Gb/s"; allowed: a number with one of bit/s`},
+		{"session: {lanes_per_rail: 33}", "session.lanes_per_rail: 33 is more than 32; allowed: a whole number, from 1 to 32"}, // engine.MaxLanesPerRail
 		{"session: {lane_depth: 0}", "session.lane_depth: 0 is less than 1; allowed: a whole number, from 1 to 1024"},
 		{"session: {lane_depth: 1.5}", `session.lane_depth: "1.5" is not a whole number`},
 		{"jobs: {stall_after: 30}", `jobs.stall_after: "30" is not a duration; allowed: a number with one of ns, us, ms, s, m, h, such as 1m30s, from 1s to 1h`},
