@@ -148,6 +148,28 @@ func TestStrangeCompletions(t *testing.T) {
 }
 
 // TestExpand: numbers survive the wrap of their 32 bits, in any order.
+// A stray datagram may carry any number: it is a fault, and the receiver goes
+// on with the next.
+func TestStrangeNumbers(t *testing.T) {
+	c, err := Config{Test: Bandwidth, Transport: verbs.UD, SizeBytes: 64, Depth: 4, Verify: true}.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLayout(&c, 64)
+	n := &lane{layout: &l, target: make([]byte, l.targetBytes())}
+	r := newReceiver(n, &c)
+	r.unposted = 0
+	for i, imm := range []uint32{1<<32 - 1, 1 << 31, 0} {
+		r.take(&verbs.WC{ByteLen: 64 + grhBytes, Flags: verbs.WCWithImm, Imm: imm})
+		if r.unposted != i+1 {
+			t.Fatalf("after number %#x %d receives are to be posted again, not %d", imm, r.unposted, i+1)
+		}
+	}
+	if r.arrived != 1 || r.near != 1 || r.verdict.wrong != 2 {
+		t.Errorf("%d arrived, %d is next, %d faults", r.arrived, r.near, r.verdict.wrong)
+	}
+}
+
 func TestExpand(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		near := rapid.Uint64Range(1<<31, 1<<50).Draw(t, "near")

@@ -89,6 +89,13 @@ func (r *receiver) take(wc *verbs.WC) {
 	if r.layout.immediate {
 		message = expand(wc.Imm, r.near)
 	}
+	if message > maxMessage { // counted back beyond the first
+		r.verdict.fault(fmt.Sprintf("a message on QP %d has the number %#x, which none of this run has: it came from somewhere else", r.lane.number, wc.Imm))
+		if r.send {
+			r.holds[place] = 0
+		}
+		return
+	}
 	r.arrived++
 	r.near = max(r.near, message+1)
 	want := r.layout.sizeBytes
@@ -108,6 +115,10 @@ func (r *receiver) take(wc *verbs.WC) {
 		}
 	}
 }
+
+// maxMessage is more than any run sends. On UD whoever knows the QPN can send
+// to it, with any number.
+const maxMessage = 1 << 62
 
 // expand finds the number of a message from its low 32 bits: the one nearest
 // to near.
