@@ -51,9 +51,7 @@ func (i *info) Devices(context.Context) (v1.Devices, error) {
 				continue
 			}
 			for _, p := range u.Ports {
-				if s.UsesPort(found.Name, p.Number) {
-					dev.Ports = append(dev.Ports, port(p))
-				}
+				dev.Ports = append(dev.Ports, port(p))
 			}
 		}
 		d.Devices = append(d.Devices, dev)

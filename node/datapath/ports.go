@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"errors"
+	"slices"
 
 	"mover/engine"
 	"mover/node/device"
@@ -56,27 +57,40 @@ func (p *Path) look(d *openDevice, number uint8) (device.Port, engine.PortOffer)
 	}
 	q := device.QueryPort(d.ctx, number, p.selection.Wish(d.info.Name, number), netdevs)
 	offer := q.Offer(d.info, uint64(p.cfg.Session.RailRate))
-	// What a port that is down has of these says little; its lanes ask again
-	// when they are built.
-	if offer.Down && !offer.MTU.Valid() {
-		offer.MTU = verbs.MTU1024
-		if q.Attr.MaxMTU.Valid() {
-			offer.MTU = q.Attr.MaxMTU
-		}
-	}
+	// What a port that is down tells of its rate says little, and bounds what is
+	// in flight once it is up.
 	if offer.Down {
 		offer.RateBits = max(offer.RateBits, uint64(p.cfg.Session.RailRate))
 	}
 	return q, offer
 }
 
+// Offers are what a session would offer a peer now.
+func (p *Path) Offers() []engine.PortOffer {
+	ports, _ := p.lookAtPorts()
+	var out []engine.PortOffer
+	for _, port := range ports {
+		out = append(out, port.Offer)
+	}
+	return out
+}
+
 // ports are what a session offers to a peer: also the ports that are down, for
-// they may come up while it lasts. A port that does not even answer a query is
-// left out.
+// they may come up while it lasts.
 func (p *Path) ports() ([]engine.LocalPort, error) {
-	var ports []engine.LocalPort
-	var unusable []error
-	up := 0
+	ports, unusable := p.lookAtPorts()
+	if !slices.ContainsFunc(ports, func(port engine.LocalPort) bool { return !port.Offer.Down }) {
+		return nil, reason.New(reason.TransportError, "no port of this node can be used (%v); see `mover devices`", errors.Join(unusable...))
+	}
+	for _, why := range unusable {
+		p.log.Warn("a port carries nothing for now", "why", why)
+	}
+	return ports, nil
+}
+
+// lookAtPorts asks every port in use what it is now; unusable says why some
+// carry nothing. A port that does not even answer a query is left out.
+func (p *Path) lookAtPorts() (ports []engine.LocalPort, unusable []error) {
 	for _, d := range p.devices {
 		var pollers []uint16
 		for i, place := range p.placement.Pollers {
@@ -91,8 +105,6 @@ func (p *Path) ports() ([]engine.LocalPort, error) {
 			q, offer := p.look(d, n)
 			if q.Problem != nil {
 				unusable = append(unusable, q.Problem)
-			} else {
-				up++
 			}
 			if q.Attr == (verbs.PortAttr{}) {
 				continue
@@ -102,11 +114,5 @@ func (p *Path) ports() ([]engine.LocalPort, error) {
 				Offer: offer, RelaxedOrdering: d.relaxed})
 		}
 	}
-	if up == 0 {
-		return nil, reason.New(reason.TransportError, "no port of this node can be used (%v); see `mover devices`", errors.Join(unusable...))
-	}
-	for _, why := range unusable {
-		p.log.Warn("a port carries nothing for now", "why", why)
-	}
-	return ports, nil
+	return ports, unusable
 }
