@@ -57,7 +57,7 @@ func checkAddress(op string, a *verbs.AHAttr, port verbs.PortAttr) error {
 	switch {
 	case !a.IsGlobal && (port.GRHRequired || port.LinkLayer == verbs.LinkEthernet):
 		return bad("port %d (%v) needs a GID address: IsGlobal with DGID and SGIDIndex", a.Port, port.LinkLayer)
-	case a.SGIDIndex < 0 || a.SGIDIndex > 255:
+	case a.SGIDIndex < 0 || a.SGIDIndex > maxSGIDIndex:
 		return bad("SGID index %d does not fit 8 bits", a.SGIDIndex)
 	case a.IsGlobal && a.SGIDIndex >= port.GIDTableLen:
 		return bad("SGID index %d of a table of %d", a.SGIDIndex, port.GIDTableLen)

@@ -60,7 +60,7 @@ func openFailure(cfg Config, name string, listed bool, errno syscall.Errno) *Dev
 	}
 	e := &DeviceError{Device: name, Errno: errno, Hint: hintUnknown,
 		Node: filepath.Join(cfg.Dev, "infiniband", sysDevice{sys: cfg.Sys, name: name}.uverbs())}
-	if !listed {
+	if !listed && errno == syscall.ENODEV { // there was a list, without it
 		e.Hint = hintNoDriver
 	}
 	return e

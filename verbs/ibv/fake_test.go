@@ -20,9 +20,9 @@ import (
 
 // The layout of the page that the fake library shares with the test.
 const (
-	ctlBytes   = 65536
+	ctlBytes   = 128 << 10
 	gidOffset  = 4096
-	postOffset = 8192
+	postOffset = 64 << 10
 	postCount  = 128
 	postBytes  = 128 + 4*16 // struct fake_post
 )
@@ -69,7 +69,8 @@ func buildFake(t testing.TB, versions string, flags ...string) string {
 		return lib
 	}
 	dir := filepath.Join(builds.dir, fmt.Sprint(len(builds.libs)))
-	header := "#define CTL_BYTES 65536\n#define GID_OFFSET 4096\n#define POST_OFFSET 8192\n#define POSTS 128\nenum {\n"
+	header := fmt.Sprintf("#define CTL_BYTES %d\n#define GID_OFFSET %d\n#define POST_OFFSET %d\n#define POSTS %d\nenum {\n",
+		ctlBytes, gidOffset, postOffset, postCount)
 	for _, k := range knobs {
 		header += "\tK_" + k + ",\n"
 	}

@@ -111,7 +111,7 @@ func TestOpen(t *testing.T) {
 		{"no driver", "fake0", func(f *fake) { f.set("HIDDEN", 1) }, syscall.ENODEV, []string{"fake0", "ibverbs-providers"}},
 		{"driver fails", "fake0", func(f *fake) { f.set("OPEN_ERRNO", uint64(syscall.ENOMEM)) }, syscall.ENOMEM,
 			[]string{"fake0", "uverbs0", "dmesg"}},
-		{"list fails", "fake0", func(f *fake) { f.set("LIST_ERRNO", uint64(syscall.EPERM)) }, syscall.EPERM, []string{"fake0"}},
+		{"list fails", "fake0", func(f *fake) { f.set("LIST_ERRNO", uint64(syscall.EPERM)) }, syscall.EPERM, []string{"fake0", "dmesg"}},
 		{"query fails", "fake0", func(f *fake) { f.set("DEVICE_ERRNO", uint64(syscall.EIO)) }, syscall.EIO, []string{"fake0", "query device"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,8 +17,12 @@ import (
 // flagGRHRequired is IBV_QPF_GRH_REQUIRED.
 const flagGRHRequired = 1
 
-// maxGIDs bounds a GID table; the largest known has 256 entries a port.
+// maxGIDs bounds a GID table; rxe's has 1024 entries a port.
 const maxGIDs = 4096
+
+// maxSGIDIndex is the last entry that an address can name: struct
+// ibv_global_route has 8 bits for it.
+const maxSGIDIndex = 255
 
 func (d *device) checkPort(op string, port uint8) error {
 	if port < 1 || int(port) > d.info.Ports {
@@ -65,6 +69,7 @@ func gidOf(e *C.struct_mv_gid_entry) (g verbs.GID) {
 	return g
 }
 
+// QueryGIDTable leaves out the entries that no address can name.
 func (d *device) QueryGIDTable(port uint8) ([]verbs.GIDEntry, error) {
 	attr, err := d.QueryPort(port)
 	if err != nil {
@@ -77,11 +82,11 @@ func (d *device) QueryGIDTable(port uint8) ([]verbs.GIDEntry, error) {
 	length := min(attr.GIDTableLen, maxGIDs)
 	raw, ok := d.wholeTable(port, length)
 	if !ok {
-		raw = d.tableByEntry(port, length, attr.LinkLayer)
+		raw = d.tableByEntry(port, min(length, maxSGIDIndex+1), attr.LinkLayer)
 	}
 	var table []verbs.GIDEntry
 	for _, e := range raw {
-		if !e.GID.IsZero() {
+		if !e.GID.IsZero() && e.Index <= maxSGIDIndex {
 			e.Netdev = d.sys.gidNetdev(port, e.Index)
 			table = append(table, e)
 		}

@@ -109,6 +109,23 @@ func TestGIDTable(t *testing.T) {
 	}
 }
 
+// TestGIDTableBeyond: an entry whose index fits no address is left out, not
+// chosen to fail at RTR.
+func TestGIDTableBeyond(t *testing.T) {
+	for _, byEntry := range []uint64{0, uint64(syscall.EOPNOTSUPP)} {
+		f := newFake(t)
+		f.set("GID_COUNT", 1024)
+		f.set("GID_TABLE_ERRNO", byEntry)
+		f.gid(255, "10.0.0.2", 2, 0)
+		f.gid(256, "10.0.0.3", 2, 0)
+		table, err := f.open().QueryGIDTable(1)
+		must(t, err)
+		if len(table) != 2 || table[0].Index != 1 || table[1].Index != 255 {
+			t.Errorf("%+v, want entries 1 and 255", table)
+		}
+	}
+}
+
 // TestGIDTableOfOtherPort: the library's table has the entries of all ports.
 func TestGIDTableOfOtherPort(t *testing.T) {
 	f := newFake(t)
