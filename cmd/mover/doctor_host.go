@@ -124,8 +124,8 @@ func checkHugePages(cfg *config.Config, selection *device.Selection) []finding {
 	if err := selection.CheckHugePages(cfg, topology); err != nil {
 		var missing *device.HugePagesError
 		if errors.As(err, &missing) {
-			return []finding{fail("huge pages", missing.Fix+", or set memory.hugepages: auto", "memory.hugepages is %s, and NUMA node %d has %d of the %d pages needed free",
-				missing.Setting, missing.Node, missing.Free, missing.Need)}
+			p := missing.Problem()
+			return []finding{fail("huge pages", p.Fix, "%s", p.What)}
 		}
 		return []finding{fail("huge pages", "see /sys/devices/system/node", "%v", err)}
 	}

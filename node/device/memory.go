@@ -60,9 +60,12 @@ type HugePagesError struct {
 	Fix        string
 }
 
-func (e *HugePagesError) Error() string {
-	return fmt.Sprintf("memory.hugepages is %s, and NUMA node %d has %d of the %d pages needed free; %s, or set memory.hugepages: auto",
-		e.Setting, e.Node, e.Free, e.Need, e.Fix)
+func (e *HugePagesError) Error() string { return e.Problem().Error() }
+
+// Problem parts what was found from what to do.
+func (e *HugePagesError) Problem() *Problem {
+	return &Problem{fmt.Sprintf("memory.hugepages is %s, and NUMA node %d has %d of the %d pages needed free", e.Setting, e.Node, e.Free, e.Need),
+		e.Fix + ", or set memory.hugepages: auto"}
 }
 
 // CheckHugePages is the part of CheckMemory about huge pages. Only 1GiB and
