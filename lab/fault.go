@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -87,7 +86,7 @@ const (
 	rateProbeBytes   = 8 << 20
 	leastTransfer    = 16 << 20
 	mostTransfer     = 192 << 20
-	transferDuration = 6 // seconds
+	transferDuration = 5 // seconds
 )
 
 // longTransfer starts a transfer that takes some seconds.
@@ -228,32 +227,38 @@ func (t *transfer) awaitFailure(ctx context.Context, codes ...reason.Code) (atte
 	return first, nil
 }
 
-// succeeded waits for the end, and fails unless the job succeeded and the file
-// is the same on both sides.
+// succeeded waits for the end, tells it, and fails unless the job succeeded and
+// the file is the same on both sides.
 func (t *transfer) succeeded(ctx context.Context) (job.Snapshot, error) {
+	s, sum, err := t.end(ctx)
+	if err == nil {
+		t.lab.Step("%s: %d MiB in attempt %d, sha256 %s on both sides%s", t.name, t.size>>20, s.Attempts, sum[:16], failureText(t.failures()))
+	}
+	return s, err
+}
+
+// end is succeeded without a word; it returns the SHA-256 too.
+func (t *transfer) end(ctx context.Context) (s job.Snapshot, sum string, err error) {
 	select {
 	case <-t.done:
 	case <-ctx.Done():
-		s, err := t.lab.A.Job(context.WithoutCancel(ctx), t.id)
-		return s, errors.Join(fmt.Errorf("the job does not end: %w; it is %s", context.Cause(ctx), brief(s)), err)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.seen, "", fmt.Errorf("the job does not end: %w; it is %s%s", context.Cause(ctx), brief(t.seen), failureText(t.reasons))
 	}
 	t.mu.Lock()
-	s, err, reasons := t.seen, t.err, t.reasons
+	s, err = t.seen, t.err
 	t.mu.Unlock()
 	switch {
 	case err != nil:
-		return s, err
+		return s, "", err
 	case s.State != job.Succeeded:
-		return s, fmt.Errorf("job %s: %s; before: %v", t.name, brief(s), reasons)
+		return s, "", fmt.Errorf("job %s: %s%s", t.name, brief(s), failureText(t.failures()))
 	case s.Result == nil || !s.Result.Verified || !s.Result.Durable || s.Result.Bytes != t.size:
-		return s, fmt.Errorf("job %s is not %d bytes, verified and durable: %s", t.name, t.size, brief(s))
+		return s, "", fmt.Errorf("job %s is not %d bytes, verified and durable: %s", t.name, t.size, brief(s))
 	}
-	sum, err := SameFile(ctx, t.lab.A, path.Join(DataDir, t.name), t.lab.B, path.Join(IncomingDir, t.name))
-	if err != nil {
-		return s, err
-	}
-	t.lab.Step("%s: %d MiB in attempt %d, sha256 %s on both sides%s", t.name, t.size>>20, s.Attempts, sum[:16], failureText(reasons))
-	return s, nil
+	sum, err = SameFile(ctx, t.lab.A, path.Join(DataDir, t.name), t.lab.B, path.Join(IncomingDir, t.name))
+	return s, sum, err
 }
 
 func failureText(reasons []attemptReason) string {

@@ -134,6 +134,7 @@ func churnSessions(ctx context.Context, l *Lab) error {
 	if after, err = l.useOfBoth(ctx); err != nil {
 		return err
 	}
+	l.Step("%d sessions, each with a file moved and compared", warmUp+churnedSessions)
 	for i, n := range []*Node{l.A, l.B} {
 		was, is := before[i], after[i]
 		l.Step("node %s after %d sessions: %+v, %d descriptors, %.1f MB resident; before %d and %.1f MB", n.Name, churnedSessions,
@@ -161,7 +162,7 @@ func (l *Lab) oneSession(ctx context.Context, idle [2]rdmaCounts) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.succeeded(ctx); err != nil {
+	if _, _, err := t.end(ctx); err != nil {
 		return err
 	}
 	during, err := l.rdmaOfBoth(ctx)
@@ -173,13 +174,19 @@ func (l *Lab) oneSession(ctx context.Context, idle [2]rdmaCounts) error {
 			return fmt.Errorf("a session without QPs: %+v, idle %+v", during[i], idle[i])
 		}
 	}
-	if _, err := l.A.Run(ctx, "ss", "-K", "-Htn", "dport = :"+controlPort); err != nil {
+	if err := l.endSession(ctx); err != nil {
 		return err
 	}
 	return Await(ctx, "the end of the session", func(ctx context.Context) (bool, string, error) {
 		now, err := l.rdmaOfBoth(ctx)
 		return now == idle, fmt.Sprintf("%+v, idle %+v", now, idle), err
 	})
+}
+
+// endSession destroys the control connection, which a has dialled.
+func (l *Lab) endSession(ctx context.Context) error {
+	_, err := l.A.Run(ctx, "ss", "-K", "-Htn", "dport = :"+controlPort)
+	return err
 }
 
 func (l *Lab) rdmaOfBoth(ctx context.Context) (out [2]rdmaCounts, err error) {

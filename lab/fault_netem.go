@@ -33,18 +33,19 @@ func netemFaults() []netemFault {
 			if after.dropped == 0 {
 				return fmt.Errorf("netem dropped nothing")
 			}
-			return movedAny(before, after, "out_of_seq_request", "rcvd_seq_err", "completer_retry_err", "duplicate_request")
+			return movedAny(before, after, "out_of_seq_request", "rcvd_seq_err")
 		}},
 		{"corruption", []string{"corrupt", "1%"}, func(before, after netCounters) error {
 			// netem does not count what it breaks; rxe drops what fails its
 			// check of the packet, and then misses it.
-			return movedAny(before, after, "out_of_seq_request", "rcvd_seq_err", "completer_retry_err", "duplicate_request")
-		}},
-		{"reordering", []string{"delay", "3ms", "reorder", "90%", "50%"}, func(before, after netCounters) error {
 			return movedAny(before, after, "out_of_seq_request", "rcvd_seq_err")
 		}},
-		{"delay", []string{"delay", "20ms", "5ms"}, func(before, after netCounters) error {
-			if after.roundTrip < before.roundTrip+30*time.Millisecond {
+		{"reordering", []string{"delay", "3ms", "reorder", "97%"}, func(before, after netCounters) error {
+			return movedAny(before, after, "out_of_seq_request", "rcvd_seq_err")
+		}},
+		// Without jitter, which would be reordering.
+		{"delay", []string{"delay", "10ms"}, func(before, after netCounters) error {
+			if after.roundTrip < 20*time.Millisecond || after.roundTrip < before.roundTrip+10*time.Millisecond {
 				return fmt.Errorf("a round trip takes %v, before %v", after.roundTrip, before.roundTrip)
 			}
 			return nil
@@ -133,8 +134,9 @@ func (c netCounters) since(before netCounters) string {
 	return text
 }
 
-// movedAny fails unless one of the ports' counters has moved well beyond the few
-// that an emulated, late CPU causes by itself.
+// movedAny fails unless one of the ports' counters has moved beyond a few.
+// Counters of timeouts and repeats prove nothing: an emulated, late CPU moves
+// them by itself.
 func movedAny(before, after netCounters, names ...string) error {
 	const few = 5
 	for _, name := range names {

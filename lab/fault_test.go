@@ -110,8 +110,7 @@ func TestTransferReasons(t *testing.T) {
 	}
 }
 
-// TestFaultScenarios: what is in CI covers each kind, and their deadlines leave
-// room for the rest of it.
+// TestFaultScenarios: what CI runs covers each kind.
 func TestFaultScenarios(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, s := range faultScenarios() {
