@@ -136,7 +136,8 @@ type QP interface {
 	ConnData() []byte
 	// Modify changes the state and attributes. A missing or an extra mask bit
 	// is EINVAL and changes nothing (ibv_modify_qp(3)). Moving to ERR flushes
-	// every outstanding WR to the CQs.
+	// every outstanding WR to the CQs; moving to RESET forgets them, and the
+	// completions that were not polled.
 	Modify(attr *QPAttr, mask AttrMask) error
 	Query() (QPAttr, error)
 	// PostSend posts a chain in order and returns how many were accepted;

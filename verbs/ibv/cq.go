@@ -42,7 +42,7 @@ type compQueue struct {
 	fault   atomic.Int32
 	wcs     []C.struct_mv_wc // C memory
 
-	// kept are completions taken off the queue when a QP was destroyed, of
+	// kept are completions taken off the queue when a QP was destroyed or reset, of
 	// other QPs: the next Poll gives them out. See drop.
 	kept []verbs.WC
 }
@@ -172,9 +172,9 @@ func (q *compQueue) failure() error {
 }
 
 // drop takes what is on the queue and keeps what is not of the QP, which was
-// just destroyed: its WRs complete no more. Drivers of adapters clean the
-// queue themselves, rxe leaves its completions there. The caller is the owner
-// of the queue, as Destroy demands.
+// just destroyed or reset: its WRs complete no more. Drivers of adapters clean
+// the queue themselves, rxe leaves its completions there. The caller is the
+// owner of the queue, as Destroy and Modify demand.
 func (q *compQueue) drop(qpn uint32) {
 	other := q.kept[:0:0]
 	for _, wc := range q.kept {

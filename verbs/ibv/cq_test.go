@@ -147,6 +147,25 @@ func TestDestroyDropsCompletions(t *testing.T) {
 	}
 }
 
+// TestResetDropsCompletions: a QP's next life does not see those of the one
+// before; its neighbours lose none.
+func TestResetDropsCompletions(t *testing.T) {
+	r := newRig(t, verbs.RC)
+	r.connect(r.qp)
+	other := r.newQP(verbs.RC)
+	r.connect(other)
+	post(t, r.qp, sends(3))
+	post(t, other, sends(2))
+	must(t, r.qp.Modify(&verbs.QPAttr{State: verbs.StateReset}, verbs.AttrState))
+	r.connect(r.qp)
+	post(t, r.qp, []verbs.SendWR{{WRID: 7, Op: verbs.OpSend, Flags: verbs.SendSignaled}})
+	wcs := make([]verbs.WC, 10)
+	n, err := r.cq.Poll(wcs)
+	if n != 3 || err != nil || wcs[0].QPN != other.QPN() || wcs[1].QPN != other.QPN() || wcs[2].WRID != 7 {
+		t.Errorf("%+v, %v", wcs[:n], err)
+	}
+}
+
 // TestChannel: arm, fire, drain without blocking, acknowledge in bulk.
 func TestChannel(t *testing.T) {
 	r := newRig(t, verbs.RC)

@@ -34,6 +34,9 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 		return q.dev.failed(op, errno, q.modifyDetail(syscall.Errno(errno), &av, mask))
 	}
 	q.state = attr.State
+	if q.state == verbs.StateReset {
+		q.dropCompletions()
+	}
 	if mask&verbs.AttrPort != 0 {
 		q.port = attr.Port
 	}

@@ -165,11 +165,7 @@ func (q *queuePair) Destroy() error {
 	err := d.destroy("destroy QP", &q.resource, func() C.int {
 		errno := C.mv_destroy_qp(d.lib.handle, q.ptr)
 		if errno == 0 || d.goneErrno(syscall.Errno(errno)) {
-			// While the CQs are sure to be there: this QP is still a user.
-			q.scq.drop(q.qpn)
-			if q.rcq != q.scq {
-				q.rcq.drop(q.qpn)
-			}
+			q.dropCompletions() // while the CQs are sure to be there: this QP is still a user
 		}
 		return errno
 	})
@@ -179,6 +175,14 @@ func (q *queuePair) Destroy() error {
 	q.free()
 	q.state = verbs.StateReset // without arrays, and in RESET, it posts nothing any more
 	return nil
+}
+
+// dropCompletions takes what the QP has on its CQs, as their owner.
+func (q *queuePair) dropCompletions() {
+	q.scq.drop(q.qpn)
+	if q.rcq != q.scq {
+		q.rcq.drop(q.qpn)
+	}
 }
 
 func (q *queuePair) free() {

@@ -173,8 +173,8 @@ func token(secret *[secretBytes]byte, from, to endpoint) [tokenBytes]byte {
 
 // reset forgets everything, without completions (ibv_modify_qp(3)). A UC QP
 // gets a new socket and a new secret, so nothing of the old connection comes
-// in later; a UD QP keeps its socket, whose port is part of its number. On an
-// error nothing has changed.
+// in later; a UD QP keeps its socket, whose port is part of its number, and
+// drops what waits there. On an error nothing has changed.
 func (q *datagramPair) reset() error {
 	if q.typ == verbs.UC {
 		fd, port, err := q.dev.openDatagramSocket()
@@ -188,6 +188,7 @@ func (q *datagramPair) reset() error {
 		q.dev.mu.Unlock()
 	} else {
 		q.unwatch()
+		q.discard()
 	}
 	q.sendCQ.purge(&q.qpBase)
 	q.recvCQ.purge(&q.qpBase)
@@ -198,6 +199,16 @@ func (q *datagramPair) reset() error {
 	q.state = verbs.StateReset
 	q.attr = verbs.QPAttr{}
 	return nil
+}
+
+// discard empties the socket, as far as a sender that does not stop allows.
+func (q *datagramPair) discard() {
+	const most = 2 * datagramBuffer / packetWork / batchPackets // what the buffer holds
+	for range most {
+		if n, errno := q.stage.receive(q.fd); n == 0 || errno == unix.EAGAIN {
+			return
+		}
+	}
 }
 
 // toErr flushes both queues. Nothing is sent or placed after it.

@@ -216,6 +216,28 @@ func TestUDTooLong(t *testing.T) {
 	}
 }
 
+// TestUDReset: what came for a QP before RESET is not for the one after it.
+func TestUDReset(t *testing.T) {
+	a, b, ah, _ := udPair(t, udSide, udSide)
+	modify := func(s verbs.QPState) { b.check(b.qp.Modify(&verbs.QPAttr{State: s}, verbs.AttrState)) }
+	modify(verbs.StateErr)
+	a.send(a.datagram(1, ah, b, 0, 8))
+	a.take(1)
+	fds := []unix.PollFd{{Fd: int32(b.qp.(*datagramPair).fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, int(patience.Milliseconds())); n != 1 || err != nil {
+		t.Fatalf("nothing came: %d, %v", n, err)
+	}
+	modify(verbs.StateReset)
+	for _, err := range []error{toInit(b.qp, usual), toRTR(b.qp, a.qp, usual)} {
+		b.check(err)
+	}
+	b.recv(verbs.RecvWR{WRID: 1, SGL: b.sge(0, 100)})
+	a.send(a.datagram(2, ah, b, 0, 16))
+	if wc := b.take(1, a)[0]; wc.Status != verbs.WCSuccess || wc.ByteLen != grhBytes+16 {
+		t.Errorf("%+v, want the datagram sent after RESET", wc)
+	}
+}
+
 // TestUDInErrIsQuiet: what still comes for a QP in ERR wakes nobody.
 func TestUDInErrIsQuiet(t *testing.T) {
 	a, b, ah, _ := udPair(t, udSide, sideOptions{channel: true})
