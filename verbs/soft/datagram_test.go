@@ -69,6 +69,20 @@ func TestDatagramBuffer(t *testing.T) {
 	}
 }
 
+// TestConnectionBuffer: the default of a connection on loopback.
+func TestConnectionBuffer(t *testing.T) {
+	a, b := pair(t, sideOptions{}, sideOptions{}, usual)
+	q := a.qp.(*queuePair)
+	drive(t, "connect", func() bool { return q.fd >= 0 }, a, b)
+	got := must[int](t)(unix.GetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_SNDBUF))
+	if err := unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, loopbackSendBuffer); err != nil {
+		t.Fatal(err)
+	}
+	if want := must[int](t)(unix.GetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)); got != want {
+		t.Errorf("SO_SNDBUF is %d, want %d", got, want)
+	}
+}
+
 func descriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
