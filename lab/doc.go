@@ -6,6 +6,7 @@
 //	go run ./lab -full run           all of them (make lab-full)
 //	go run ./lab -run 'demo|rails' run
 //	go run ./lab shell               a shell in each guest (make lab-shell)
+//	go run ./lab bench               mover against perftest and rcopy (make lab-bench)
 //	go run ./lab list
 //
 // # The two hosts
@@ -27,6 +28,16 @@
 // and NAME.b.mover.log of the two nodes, a.console and b.console, and
 // NAME.a.dmesg and the like, with all that the kernel knows, of a scenario that
 // failed. To add one, append to [scenarios].
+//
+// # The benchmark
+//
+// It compares mover with perftest's programs and rcopy in pairs of runs
+// (package bench/pairs): [figures] are all there are. But for the file, both
+// ends are in guest a on rxe0, of one NUMA node, with one poller a process that
+// spins. Beside them stand the stub ops: what a work request and a chunk cost
+// mover on verbs that only touch memory, with the check that a delay of 2 us a
+// work request would show. It writes out/lab-bench.json, of the shape of
+// out/bench.json, and fails only when something could not be measured.
 //
 // # What it is not
 //

@@ -24,7 +24,7 @@ func main() {
 
 // options is the command line.
 type options struct {
-	command string // "run", "shell", "list"
+	command string // "run", "shell", "bench", "list"
 	pattern string
 	full    bool
 	out     string
@@ -32,11 +32,13 @@ type options struct {
 	mover   string
 	accel   string
 	limit   time.Duration
+	bench   benchOptions
 }
 
-const usage = `usage: go run ./lab [options] run|shell|list
+const usage = `usage: go run ./lab [options] run|shell|bench|list
   run     the scenarios that CI runs, or those that -full or -run choose
   shell   a shell in each of the two guests
+  bench   mover against perftest and rcopy, and its cost without a link
   list    the scenarios
 options:
 `
@@ -85,16 +87,20 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.mover, "mover", "out/mover", "the mover `program` under test")
 	flags.StringVar(&o.accel, "accel", "tcg", "tcg (emulation) or kvm (the host's virtualization: much faster, where there is one)")
 	flags.DurationVar(&o.limit, "limit", 0, "end after this `time`, whatever is left to do; 0 is none")
+	o.bench.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if flags.NArg() != 1 {
-		return o, errors.New("one of run, shell, list must be given, after all options; see -help")
+		return o, errors.New("one of run, shell, bench, list must be given, after all options; see -help")
 	}
 	switch o.command = flags.Arg(0); o.command {
-	case "run", "shell", "list":
+	case "run", "shell", "bench", "list":
 	default:
-		return o, fmt.Errorf("%q is none of run, shell, list; see -help", o.command)
+		return o, fmt.Errorf("%q is none of run, shell, bench, list; see -help", o.command)
+	}
+	if err := o.bench.check(); err != nil {
+		return o, err
 	}
 	if o.accel != "tcg" && o.accel != "kvm" {
 		return o, fmt.Errorf("-accel %q; allowed: tcg, kvm", o.accel)
@@ -123,8 +129,11 @@ func (o options) execute(ctx context.Context, stdin *os.File, stdout io.Writer) 
 		return err
 	}
 	defer release()
-	if o.command == "shell" {
+	switch o.command {
+	case "shell":
 		return shell(ctx, h, stdin)
+	case "bench":
+		return bench(ctx, h, o.bench)
 	}
 	chosen, err := choose(scenarios(), o.pattern, o.full)
 	if err != nil {

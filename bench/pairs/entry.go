@@ -37,6 +37,9 @@ type Entry struct {
 	// OursAll and TheirsAll are the single measurements, pair by pair.
 	OursAll   []float64 `json:"ours_all,omitempty"`
 	TheirsAll []float64 `json:"theirs_all,omitempty"`
+	// Allocs are mover's heap allocations in a round, for figures that promise
+	// none.
+	Allocs *int64 `json:"allocs,omitempty"`
 }
 
 // ErrNothing means that there is no measurement to compare.
@@ -71,12 +74,13 @@ func (e *Entry) Compare(o Orientation, ours, theirs []float64) error {
 	return nil
 }
 
-// Met says whether the target was reached; ok is false without a target.
+// Met says whether the target was reached, without an allocation where none is
+// promised; ok is false without a target.
 func (e Entry) Met() (met, ok bool) {
 	if e.Target == nil {
 		return false, false
 	}
-	return e.Ratio >= *e.Target, true
+	return e.Ratio >= *e.Target && (e.Allocs == nil || *e.Allocs == 0), true
 }
 
 // Orientation says which direction of a unit is good.

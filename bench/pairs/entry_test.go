@@ -55,6 +55,16 @@ func TestCompare(t *testing.T) {
 	if met, ok := e.Met(); !met || !ok {
 		t.Errorf("0.5 against a target of 0.33: met %v, has a target %v", met, ok)
 	}
+	allocs := int64(0)
+	e.Allocs = &allocs
+	if met, _ := e.Met(); !met {
+		t.Error("no allocation, and not met")
+	}
+	allocs = 1
+	if met, _ := e.Met(); met {
+		t.Error("an allocation where none is promised, and met")
+	}
+	e.Allocs = nil
 	alone := Entry{}
 	if err := alone.Compare(LowerIsBetter, nil, []float64{1, 3}); err != nil || alone.Theirs != 2 || alone.Ratio != 0 || alone.Pairs != 2 {
 		t.Errorf("the peer alone: %+v, %v", alone, err)
