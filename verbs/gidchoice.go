@@ -26,6 +26,10 @@ const (
 	rankUnusable
 )
 
+// maxGIDIndex is what an address vector can name (sgid_index of struct
+// ibv_global_route); a table may be longer.
+const maxGIDIndex = 255
+
 // ChooseGID picks the entry that a QP of the port uses as its source. On RoCE
 // only version 2 will do (version 1 is not routed, and both ends must have one
 // type); indexes mean nothing, since they move when addresses do. Of equals
@@ -44,7 +48,7 @@ func ChooseGID(table []GIDEntry, wish GIDWish) (GIDEntry, error) {
 }
 
 func rankGID(e GIDEntry, wish GIDWish) gidRank {
-	if e.GID.IsZero() || e.Type == GIDUnknown || e.Type == GIDRoCEv1 {
+	if e.GID.IsZero() || e.Type == GIDUnknown || e.Type == GIDRoCEv1 || e.Index > maxGIDIndex {
 		return rankUnusable
 	}
 	if e.Type == GIDInfiniBand {
@@ -82,6 +86,9 @@ func (e *NoGIDError) Error() string {
 				break
 			}
 			found += fmt.Sprintf(" [%d] %s %s", g.Index, g.Type, g.GID.Addr())
+			if g.Index > maxGIDIndex {
+				found += fmt.Sprintf(" (beyond %d: no QP can name it)", maxGIDIndex)
+			}
 		}
 	}
 	want := ""

@@ -38,6 +38,8 @@ func TestChooseGID(t *testing.T) {
 		{"InfiniBand takes no address", []GIDEntry{entry(0, GIDInfiniBand, "fe80::2")}, GIDWish{Like: GIDFromAddr(netip.MustParseAddr("10.0.0.1"))}, 0},
 		{"soft", []GIDEntry{entry(0, GIDSoft, "127.0.0.1")}, GIDWish{}, 0},
 		{"after a flap the same address has another index", []GIDEntry{entry(11, GIDRoCEv2, "fe80::1"), entry(12, GIDRoCEv2, "10.0.0.1")}, GIDWish{Addr: netip.MustParseAddr("10.0.0.1")}, 12},
+		{"an index that an address vector can't name", []GIDEntry{entry(256, GIDRoCEv2, "10.0.0.1"), entry(255, GIDRoCEv2, "fe80::1")}, GIDWish{}, 255},
+		{"none but such", []GIDEntry{entry(256, GIDRoCEv2, "10.0.0.1")}, GIDWish{}, -1},
 		{"empty", nil, GIDWish{}, -1},
 	} {
 		got, err := ChooseGID(c.table, c.wish)
