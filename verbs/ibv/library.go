@@ -9,6 +9,8 @@ package ibv
 import "C"
 
 import (
+	"os"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -35,6 +37,11 @@ func buildLacks() string {
 func loadLibrary(path string) (*library, error) {
 	if lacks := buildLacks(); lacks != "" {
 		return nil, &BuildError{Lacks: lacks}
+	}
+	// dlopen(3) opens a path with a slash as it is, and would wait for the
+	// writer of a FIFO. A missing file is its to explain.
+	if info, err := os.Stat(path); strings.Contains(path, "/") && err == nil && !info.Mode().IsRegular() {
+		return nil, &LibraryError{Library: path, Reason: "not a file"}
 	}
 	cpath := C.CString(path)
 	defer C.free(unsafe.Pointer(cpath))

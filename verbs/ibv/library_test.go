@@ -29,6 +29,24 @@ func TestLibraryMissing(t *testing.T) {
 	}
 }
 
+// TestLibraryIsNoFile: a FIFO that nobody writes to must not stop the process.
+func TestLibraryIsNoFile(t *testing.T) {
+	if err := Available(); err != nil {
+		t.Skip(err)
+	}
+	fifo := filepath.Join(t.TempDir(), "libibverbs.so.1")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, filepath.Dir(fifo), os.DevNull} {
+		_, err := New(Config{Library: path})
+		var lib *LibraryError
+		if !errors.As(err, &lib) || lib.Library != path || lib.Reason != "not a file" {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 // TestSymbols: a symbol that is missing, or there with another version only,
 // is named; one that is optional is done without.
 func TestSymbols(t *testing.T) {
