@@ -13,7 +13,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unve
 # -buildvcs=false: a source tree owned by another user, or an archive, builds too.
 BUILD := go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)"
 
-.PHONY: help need-go build demo run test bench lab lab-full lab-shell lint clean
+.PHONY: help need-go build demo run test bench lab lab-full lab-shell lab-bench lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -53,6 +53,9 @@ lab-full: need-lab ## all scenarios of the lab
 
 lab-shell: need-lab ## a shell in each of the two virtual hosts
 	@go run -buildvcs=false ./lab shell
+
+lab-bench: need-lab ## mover against ib_write_bw, ib_send_lat and rcopy in the virtual hosts; writes out/lab-bench.json
+	@go run -buildvcs=false ./lab bench
 
 lint: need-go ## the checks of `make test` that run nothing
 	@scripts/need-packages.sh git
