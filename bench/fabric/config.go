@@ -104,6 +104,13 @@ type Config struct {
 	Silence, Stall time.Duration
 }
 
+// Validate says what Client and Serve would refuse whatever the port and the
+// other side: ErrConfig. Call it before another side is made to wait.
+func (c Config) Validate() error {
+	_, err := c.complete()
+	return err
+}
+
 // complete fills in the defaults and checks the ranges.
 func (c Config) complete() (Config, error) {
 	if c.Transport == 0 {

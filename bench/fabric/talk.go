@@ -158,12 +158,25 @@ func (t *talk) send(kind frameKind, v any) error {
 	return nil
 }
 
+// patience times the silence is how long a step may take the other side while
+// it says that it lives: setting up, or checking what arrived.
+const patience = 4
+
 // receive waits for the next frame, which must be of the kind. The wait ends
-// with the frame, or when the other side is silent or gone, or with ctx.
+// with the frame, or when the other side is silent or gone, or with ctx; but
+// for the end of a run, which takes as long as was asked for, it is bounded.
 func (t *talk) receive(kind frameKind, v checked) error {
+	var late <-chan time.Time
+	if kind != kindDone {
+		timer := time.NewTimer(patience * t.silence)
+		defer timer.Stop()
+		late = timer.C
+	}
 	var f frame
 	select {
 	case f = <-t.frames:
+	case <-late:
+		return fmt.Errorf("%w: it says that it lives, and has not sent %v for %v", ErrSilent, kind, patience*t.silence)
 	case <-t.ended:
 		select {
 		case f = <-t.frames: // came before the end

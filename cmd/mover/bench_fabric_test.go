@@ -89,6 +89,7 @@ func TestBenchFabricRefuses(t *testing.T) {
 		{"bw -s 1XB", exitUsage, `--size: "1XB"`},
 		{"bw -D 0", exitUsage, `--duration: "0"`},
 		{"bw -q 0", exitUsage, "--qp: 0; allowed: 1 and more"},
+		{"bw -q 1000", exitUsage, "-q/--qp: 1000"},
 		{"bw -c XRC", exitUsage, `--connection: "XRC"; allowed: RC, UC, UD`},
 		{"bw -m 1500", exitUsage, "--mtu: 1500; allowed: 256, 512, 1024, 2048, 4096"},
 		{"bw -e --idle spin", exitUsage, "choose one"},

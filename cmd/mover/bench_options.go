@@ -18,8 +18,9 @@ import (
 	"mover/verbs"
 )
 
-// fabricConfig turns the options into what is measured; ranges are the
-// library's to check.
+// fabricConfig turns the options into what is measured. The ranges are the
+// library's; they are looked at here so that a server with a wrong option does
+// not first wait for a client, and a client does not use one up.
 func fabricConfig(c *cli.Context, test fabric.Test) (fabric.Config, error) {
 	cfg := fabric.Config{Test: test, Op: fabric.Op(c.String("op")), All: c.Bool("all"), QPs: c.Int("qp"), Iterations: c.Int("iters"),
 		Depth: c.Int("tx-depth"), Chain: c.Int("post_list"), Moderation: c.Int("cq-mod"), InlineBytes: c.Int("inline_size"),
@@ -69,7 +70,7 @@ func fabricConfig(c *cli.Context, test fabric.Test) (fabric.Config, error) {
 	} else if !slices.Contains([]fabric.Idle{"", fabric.IdleSpin, fabric.IdleAdaptive}, cfg.Idle) {
 		return cfg, usagef("--idle: %q; allowed: spin, adaptive", string(cfg.Idle))
 	}
-	return cfg, nil
+	return cfg, usageOf(cfg.Validate())
 }
 
 // parseBytes takes plain bytes, as perftest does, or a number with a unit.

@@ -60,7 +60,7 @@ func checkRDMA(host device.Host, cfg *config.Config) []finding {
 		out = append(out, checkNode(host, d, bad))
 	}
 	if _, err := ibv.New(ibv.Config{Library: cfg.Devices.Libibverbs, Sys: host.Sys, Dev: host.Dev, Logger: discard}); err != nil {
-		out = append(out, bad("libibverbs", "Debian: apt-get install libibverbs1 ibverbs-providers; or set devices.libibverbs", "%v", err))
+		out = append(out, bad("libibverbs", device.LibraryFix(err), "%v", err))
 	} else {
 		out = append(out, ok("libibverbs", "can be opened"))
 	}

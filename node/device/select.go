@@ -149,10 +149,20 @@ func (h Host) hardware(open func() (verbs.Provider, error)) candidate {
 	}
 	if c.provider, err = open(); err != nil {
 		c.provider = nil
-		c.missing = &Problem{fmt.Sprintf("this host has %s, but %v", namesOfHost(c.hostDevices), err), "or set devices.libibverbs"}
+		c.missing = &Problem{fmt.Sprintf("this host has %s, but %v", namesOfHost(c.hostDevices), err), LibraryFix(err)}
 		return c
 	}
 	return c
+}
+
+// LibraryFix is what to do, besides what err itself says, when libibverbs can't
+// be used; "" when no setting helps, as in a build without it.
+func LibraryFix(err error) string {
+	var library *ibv.LibraryError
+	if errors.As(err, &library) {
+		return "its path is devices.libibverbs"
+	}
+	return ""
 }
 
 func (h Host) software(cfg *config.Config, log *slog.Logger) candidate {
