@@ -154,7 +154,13 @@ func (a *arenaMapper) try(r rung) (mapping, ArenaReport, error) {
 		return mapping{}, report, a.giveUp(m, fmt.Errorf("%s: MADV_HUGEPAGE: %w", r.kind, err))
 	}
 	if err := a.populate(m.mem); err != nil {
-		return mapping{}, report, a.giveUp(m, fmt.Errorf("%s: populate: %w%s", r.kind, err, a.poolState(r, report.Bytes)))
+		what := "populate"
+		if r.pageBytes > 0 && errors.Is(err, unix.EFAULT) {
+			what = "populate: the node ran out of such pages" // they were reserved on another
+		}
+		err = a.giveUp(m, fmt.Errorf("%s: %s: %w", r.kind, what, err))
+		// Not before: what the mapping held would not count as free.
+		return mapping{}, report, fmt.Errorf("%w%s", err, a.poolState(r, report.Bytes))
 	}
 	a.verify(m.mem, r, &report)
 	// A child must not share pages that devices write to: after fork they could become copies (madvise(2)).

@@ -124,7 +124,7 @@ func TestChain(t *testing.T) {
 			calls: "mmap 4 in 2, mmap 4, bind 0, advise huge, advise populate, advise dontfork, advise dontdump"},
 		"hugetlb reserved but not on this node": {kernel: faultyKernel{hugePopulateErr: unix.EFAULT, huge: thp}, node: 0,
 			kind: KindTransparent, page: 2 * mib, got: 0,
-			steps: []string{"hugetlb 2MiB: populate: bad address: 0 of 2 pages needed are free on node 0; echo 2 > "},
+			steps: []string{"hugetlb 2MiB: populate: the node ran out of such pages: bad address: 0 of 2 pages needed are free on node 0; echo 2 > "},
 			calls: "advise populate, munmap, mmap 4, bind 0"},
 		"hugetlb, old kernel, SIGBUS": {kernel: faultyKernel{hugePopulateErr: unix.EINVAL, touchErr: errors.New("page fault"),
 			huge: thp}, node: 0, kind: KindTransparent, page: 2 * mib, got: 0,

@@ -121,30 +121,17 @@ func checkHugePages(cfg *config.Config, selection *device.Selection) []finding {
 	if err != nil {
 		return nil // said by checkCPU
 	}
-	if err := selection.CheckHugePages(cfg, topology); err != nil {
-		var missing *device.HugePagesError
-		if errors.As(err, &missing) {
-			p := missing.Problem()
-			return []finding{fail("huge pages", p.Fix, "%s", p.What)}
-		}
-		return []finding{fail("huge pages", "see /sys/devices/system/node", "%v", err)}
+	insisted, pageBytes := device.InsistedPages(cfg)
+	if !insisted {
+		pageBytes = 2 << 20
 	}
-	pageBytes := int64(2 << 20)
-	if cfg.Memory.HugePages == "1GiB" {
-		pageBytes = 1 << 30
-	}
-	var free int64
-	for _, n := range topology.Nodes {
-		for _, p := range n.HugePages {
-			if p.PageBytes == pageBytes {
-				free = max(free, p.Free)
-			}
-		}
-	}
-	need := (int64(cfg.Memory.Arena) + pageBytes - 1) / pageBytes
-	size := config.Size(pageBytes)
-	if free >= need {
-		return []finding{ok("huge pages", "%d free pages of %v, %d needed on each NUMA node with a port", free, size, need)}
+	missing := selection.MissingHugePages(cfg, topology, pageBytes)
+	switch {
+	case missing == nil:
+		return []finding{ok("huge pages", "enough of %v are free on each NUMA node with a port", config.Size(pageBytes))}
+	case insisted:
+		p := missing.Problem()
+		return []finding{fail("huge pages", p.Fix, "%s", p.What)}
 	}
 	transparent, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
 	second := "transparent huge pages will be tried"
@@ -154,9 +141,5 @@ func checkHugePages(cfg *config.Config, selection *device.Selection) []finding {
 	if cfg.Memory.HugePages == "transparent" && !strings.Contains(second, "off") {
 		return []finding{ok("huge pages", "transparent, as configured")}
 	}
-	fix := fmt.Sprintf("sysctl vm.nr_hugepages=%d (or /sys/devices/system/node/nodeN/hugepages for one node)", need)
-	if pageBytes == 1<<30 {
-		fix = fmt.Sprintf("boot with hugepagesz=1G hugepages=%d", need)
-	}
-	return []finding{warn("huge pages", fix, "%d free pages of %v, %d needed on each NUMA node with a port; %s", free, size, need, second)}
+	return []finding{warn("huge pages", missing.Fix, "NUMA node %d has %d of the %d pages of 2MiB needed free; %s", missing.Node, missing.Free, missing.Need, second)}
 }

@@ -52,7 +52,7 @@ func (s *Selection) CheckMemlock(cfg *config.Config) error {
 	return nil
 }
 
-// HugePagesError says that explicitly wanted huge pages are missing.
+// HugePagesError says that huge pages are missing.
 type HugePagesError struct {
 	Setting    string // memory.hugepages
 	Node       int    // NUMA node
@@ -71,15 +71,28 @@ func (e *HugePagesError) Problem() *Problem {
 // CheckHugePages is the part of CheckMemory about huge pages. Only 1GiB and
 // 2MiB insist on them; auto takes what there is.
 func (s *Selection) CheckHugePages(cfg *config.Config, topology *numa.Topology) error {
-	pageBytes := int64(0)
+	if insisted, pageBytes := InsistedPages(cfg); insisted {
+		if missing := s.MissingHugePages(cfg, topology, pageBytes); missing != nil {
+			return missing
+		}
+	}
+	return nil
+}
+
+// InsistedPages is the size of huge pages that memory.hugepages insists on.
+func InsistedPages(cfg *config.Config) (insisted bool, pageBytes int64) {
 	switch cfg.Memory.HugePages {
 	case numa.HugePages2M:
-		pageBytes = 2 << 20
+		return true, 2 << 20
 	case numa.HugePages1G:
-		pageBytes = 1 << 30
-	default:
-		return nil
+		return true, 1 << 30
 	}
+	return false, 0
+}
+
+// MissingHugePages looks whether every NUMA node that gets an arena has the
+// pages for it, and tells of the first that has not; nil when all have.
+func (s *Selection) MissingHugePages(cfg *config.Config, topology *numa.Topology, pageBytes int64) *HugePagesError {
 	arenas := map[int]int64{} // by the node that has the memory
 	for _, id := range s.nodes(topology) {
 		arenas[topology.MemoryNode(id)]++
@@ -88,14 +101,14 @@ func (s *Selection) CheckHugePages(cfg *config.Config, topology *numa.Topology) 
 		if arenas[n.ID] == 0 {
 			continue
 		}
-		if err := nodePages(cfg, topology, n.ID, pageBytes, arenas[n.ID]); err != nil {
-			return err
+		if e := nodePages(cfg, topology, n.ID, pageBytes, arenas[n.ID]); e != nil {
+			return e
 		}
 	}
 	return nil
 }
 
-func nodePages(cfg *config.Config, topology *numa.Topology, id int, pageBytes, arenas int64) error {
+func nodePages(cfg *config.Config, topology *numa.Topology, id int, pageBytes, arenas int64) *HugePagesError {
 	e := &HugePagesError{Setting: cfg.Memory.HugePages, Node: id, Need: arenas * ((int64(cfg.Memory.Arena) + pageBytes - 1) / pageBytes)}
 	total := int64(0)
 	n, _ := topology.Node(id)
