@@ -38,14 +38,14 @@ func (s *Session) showRails(peer *Open) {
 	s.troubles = make([]string, len(rails))
 }
 
-// logRails tells once how each rail is going to be used. The ack timeout is
-// the nominal time until a message without an answer fails its lane; hardware
-// may take four times as long.
+// logRails tells once how each rail is going to be used. lost_after_ms is the
+// nominal time until a message without an answer fails its lane; hardware may
+// take four times as long.
 func (s *Session) logRails() {
-	ackTimeout := (int64(4096) << s.cfg.AckTimeout) * (rcRetries + 1)
+	lostAfter := (int64(4096) << s.cfg.AckTimeout) * (rcRetries + 1)
 	for i, r := range s.Rails() {
 		log, args := s.cfg.Info, []any{"rail", i, "local", endName(&r.Local), "lid", r.Local.LID, "remote", endName(&r.Remote),
-			"remote_lid", r.Remote.LID, "mtu", min(r.Local.MTU, r.Remote.MTU).Bytes(), "ack_timeout_ms", ackTimeout / 1e6}
+			"remote_lid", r.Remote.LID, "mtu", min(r.Local.MTU, r.Remote.MTU).Bytes(), "lost_after_ms", lostAfter / 1e6}
 		for _, f := range matchFindings(&r.Local, &r.Remote, min(r.Local.MTU, r.Remote.MTU)) {
 			log, args = s.cfg.Log, append(args, "found", f.Found, "fix", f.Fix)
 		}

@@ -519,7 +519,7 @@ func TestSimMTU(t *testing.T) {
 	}
 	w.verdict("")
 	log := strings.Join(w.log, "\n")
-	for _, want := range []string{"a: rail [rail 0 local sim0 port 1 (10.0.0.1) lid 0 remote sim0 port 1 (10.0.1.1) remote_lid 0 mtu 1024 ack_timeout_ms 469",
+	for _, want := range []string{"a: rail [rail 0 local sim0 port 1 (10.0.0.1) lid 0 remote sim0 port 1 (10.0.1.1) remote_lid 0 mtu 1024 lost_after_ms 469",
 		"its MTU is 4096, that of sim0 port 1 there 1024; 1024 is used", "b: rail [rail 1"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %q:\n%s", want, log)

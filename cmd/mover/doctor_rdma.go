@@ -46,7 +46,14 @@ func checkRDMA(host device.Host, cfg *config.Config) []finding {
 	}
 	if len(devices) == 0 {
 		p := host.NoDevice()
-		return []finding{bad("rdma", p.Fix, "%s; %s", p.What, modules)}
+		out := []finding{bad("rdma", p.Fix, "%s; %s", p.What, modules)}
+		// It would stand in the way of a device that comes later.
+		if _, err := ibv.New(ibv.Config{Library: cfg.Devices.Libibverbs, Sys: host.Sys, Dev: host.Dev, Logger: discard}); err != nil && cfg.Devices.Libibverbs != "" {
+			out = append(out, bad("libibverbs", device.LibraryFix(err), "%v", err))
+		} else if errors.Is(ibv.Available(), ibv.ErrUnavailable) {
+			out = append(out, bad("libibverbs", "", "%v", ibv.Available()))
+		}
+		return out
 	}
 	var names []string
 	for _, d := range devices {

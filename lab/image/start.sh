@@ -1,7 +1,7 @@
 # The guest's first process once its root is the host's: what is left to mount,
 # then the agent. A shell and not the agent, because the first process inherits
 # orphans and must wait for them, which a shell does.
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run/lab LANG=C
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/lab HOME=/run/lab LANG=C
 box=/run/lab/busybox
 $box mkdir -p /dev/pts /dev/shm
 $box mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts

@@ -242,7 +242,11 @@ func choose(cfg *config.Config, candidates []candidate) (*Selection, error) {
 	}
 	if s.Provider == nil {
 		s.Reason = passed.found()
-		return s, fmt.Errorf("%w: %s; %s", ErrNoDevice, passed.withFixes(), remedy(cfg, passed))
+		asked := ""
+		if len(cfg.Devices.Names) > 0 {
+			asked = " as devices.names asks (" + strings.Join(cfg.Devices.Names, ", ") + ")"
+		}
+		return s, fmt.Errorf("%w%s: %s; %s", ErrNoDevice, asked, passed.withFixes(), remedy(cfg, passed))
 	}
 	return s, nil
 }
