@@ -53,6 +53,7 @@ const (
 	MaxIterations = 100_000_000
 	MaxDuration   = time.Hour
 	MaxInline     = 912 // perftest's
+	MaxAckTimeout = 31  // 5 bits (InfiniBand Architecture, Local Ack Timeout)
 	maxMemory     = 64 << 30
 
 	minIterations = 5
@@ -69,7 +70,8 @@ type Config struct {
 	Transport verbs.QPType // (both) default RC
 	Op        Op           // (both) default Write; Send for latency and UD
 	// SizeBytes is the size of a message, 1..MaxSizeBytes: (both) default
-	// 65536, latency 2, rate 8. UD takes one MTU at most and is cut to it.
+	// 65536, latency 2, rate 8. UD takes one MTU at most: more is refused, and
+	// the default is cut to it.
 	SizeBytes int
 	// All runs 2, 4, 8 .. AllBytes (default MaxAllBytes) instead. (both)
 	All      bool
@@ -95,13 +97,21 @@ type Config struct {
 	// where the device has it, as by perftest.
 	StrictOrdering bool
 	MTU            verbs.MTU // 0: the port's; the lesser of both sides is used
-	Pollers        int       // (both) rate: the most pollers, default 1
-	Idle           Idle
-	Verify         bool  // (both) check what arrives
-	CPUs           []int // of the pollers; empty: chosen, where enough are left
+	// AckTimeout is how long an RC QP waits for an acknowledgement before it
+	// sends again: 4.096 us * 2^n, 1..MaxAckTimeout. 0: 14, which is 67 ms; on
+	// a software device of ibv 18, 1.1 s, since its acknowledgements take what
+	// the scheduler makes of them.
+	AckTimeout int
+	Pollers    int // (both) rate: the most pollers, default 1
+	Idle       Idle
+	Verify     bool  // (both) check what arrives
+	CPUs       []int // of the pollers; empty: chosen, where enough are left
 	// Silence is how long the other side may say nothing (default 15 s), Stall
-	// how long a QP may not progress (default 10 s), before the run fails.
+	// how long a QP may not progress (default 10 s; with a longer AckTimeout
+	// two of those, at most 10 min), before the run fails.
 	Silence, Stall time.Duration
+
+	sizeGiven bool // SizeBytes is no default
 }
 
 // Validate says what Client and Serve would refuse whatever the port and the
@@ -109,6 +119,41 @@ type Config struct {
 func (c Config) Validate() error {
 	_, err := c.complete()
 	return err
+}
+
+// ValidateOn is Validate, and says what the port would refuse. It is for the
+// same moment.
+func (c Config) ValidateOn(port *Port) error {
+	c, err := c.complete()
+	if err != nil {
+		return err
+	}
+	mtu, err := c.mtuOf(port)
+	if err != nil {
+		return err
+	}
+	return c.fitsDatagram(mtu, "the path MTU here")
+}
+
+// mtuOf is the MTU that this side offers.
+func (c *Config) mtuOf(port *Port) (verbs.MTU, error) {
+	active := port.Attr.ActiveMTU
+	if c.MTU > active {
+		return 0, c.bad("-m/--mtu: %v; the port's active MTU is %v", c.MTU, active)
+	}
+	if c.MTU != 0 {
+		return c.MTU, nil
+	}
+	return active, nil
+}
+
+// fitsDatagram refuses a size that was asked for and cannot be sent: a smaller
+// one would not be what was to be measured.
+func (c *Config) fitsDatagram(mtu verbs.MTU, whose string) error {
+	if c.Transport != verbs.UD || c.All || !c.sizeGiven || c.SizeBytes <= mtu.Bytes() {
+		return nil
+	}
+	return c.bad("-s/--size: %d; a UD message is one packet, and %s is %d: lower -s, or use -c RC or UC", c.SizeBytes, whose, mtu.Bytes())
 }
 
 // complete fills in the defaults and checks the ranges.
@@ -125,7 +170,7 @@ func (c Config) complete() (Config, error) {
 		return c, c.bad("test %q; allowed: bw, lat, rate", string(c.Test))
 	}
 	if c.Transport == verbs.UD {
-		d.op = Send
+		d.op, d.size = Send, min(d.size, verbs.MTU4096.Bytes())
 	}
 	if c.Op == "" {
 		c.Op = d.op
@@ -135,6 +180,7 @@ func (c Config) complete() (Config, error) {
 			*v = d
 		}
 	}
+	c.sizeGiven = c.sizeGiven || c.SizeBytes != 0
 	def(&c.SizeBytes, d.size)
 	def(&c.Depth, d.depth)
 	def(&c.QPs, 1)
@@ -156,7 +202,7 @@ func (c Config) complete() (Config, error) {
 		c.Silence = 15 * time.Second
 	}
 	if c.Stall == 0 {
-		c.Stall = 10 * time.Second
+		c.Stall = max(10*time.Second, min(2*ackTime(c.AckTimeout), 10*time.Minute))
 	}
 	return c, c.check()
 }
@@ -177,6 +223,7 @@ func (c *Config) check() error {
 		{"-l/--post_list", c.Chain, 0, MaxDepth},
 		{"-Q/--cq-mod", c.Moderation, 1, 1024},
 		{"-I/--inline_size", c.InlineBytes, InlineAuto, MaxInline},
+		{"-u/--qp-timeout", c.AckTimeout, 0, MaxAckTimeout},
 		{"--ring", c.RingBytes, 4096, MaxSizeBytes},
 		{"--pollers", c.Pollers, 1, MaxPollers},
 		{"-a/--all's last size", c.AllBytes, 2, MaxAllBytes},
@@ -208,6 +255,13 @@ func (c *Config) check() error {
 		return c.bad("--cpus: %d for %d pollers; give each poller one", len(c.CPUs), c.Pollers)
 	case c.Silence < 0 || c.Stall < 0:
 		return c.bad("a deadline is negative")
+	}
+	most, whose := verbs.MTU4096, "the largest MTU"
+	if c.MTU != 0 {
+		most, whose = c.MTU, "the MTU of -m"
+	}
+	if err := c.fitsDatagram(most, whose); err != nil {
+		return err
 	}
 	switch c.Idle {
 	case IdleAuto, IdleSpin, IdleAdaptive, IdleEvents:

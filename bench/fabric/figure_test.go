@@ -132,6 +132,9 @@ func TestConfigRefuses(t *testing.T) {
 		{Config{Test: Bandwidth, QPs: 257}, "-q/--qp: 257"},
 		{Config{Test: Bandwidth, Pollers: 2}, "only rate"},
 		{Config{Test: Bandwidth, Transport: verbs.UD, Op: Write}, "UD has no writes"},
+		{Config{Test: Bandwidth, AckTimeout: 32}, "-u/--qp-timeout: 32; allowed"},
+		{Config{Test: Bandwidth, Transport: verbs.UD, SizeBytes: 65536}, "-s/--size: 65536; a UD message is one packet, and the largest MTU is 4096"},
+		{Config{Test: Bandwidth, Transport: verbs.UD, SizeBytes: 2048, MTU: verbs.MTU1024}, "the MTU of -m is 1024"},
 		{Config{Test: Bandwidth, Transport: 9}, "allowed: RC, UC, UD"},
 		{Config{Test: Bandwidth, MTU: 7}, "allowed: 256, 512"},
 		{Config{Test: Bandwidth, Idle: "lazy"}, "allowed: spin, adaptive"},
@@ -144,6 +147,94 @@ func TestConfigRefuses(t *testing.T) {
 		_, err := c.cfg.complete()
 		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
+		}
+	}
+}
+
+// TestValidateOn: what the port refuses is known before the other side comes,
+// and a default is cut where a wish is refused.
+func TestValidateOn(t *testing.T) {
+	port := &Port{Attr: verbs.PortAttr{ActiveMTU: verbs.MTU1024}}
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Test: "x"}, "allowed: bw"},
+		{Config{Test: Bandwidth, MTU: verbs.MTU2048}, "the port's active MTU is 1024"},
+		{Config{Test: Bandwidth, Transport: verbs.UD, SizeBytes: 2048}, "the path MTU here is 1024"},
+		{Config{Test: Bandwidth, Transport: verbs.UD, SizeBytes: 1024}, ""},
+		{Config{Test: Bandwidth, Transport: verbs.UD}, ""},
+		{Config{Test: Bandwidth, Transport: verbs.UD, All: true}, ""},
+	} {
+		err := c.cfg.ValidateOn(port)
+		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
+		}
+	}
+	c := mustComplete(Config{Test: Bandwidth, Transport: verbs.UD})
+	if r := c.runs(verbs.MTU1024); c.SizeBytes != 4096 || len(r) != 1 || r[0].sizeBytes != 1024 {
+		t.Errorf("the default of UD: %d, %v", c.SizeBytes, r)
+	}
+}
+
+// TestAckTimeout: the default is by device, and a long one is no stall.
+func TestAckTimeout(t *testing.T) {
+	hardware := &Port{provider: "ibv"}
+	rxe := &Port{provider: "ibv", Info: verbs.DeviceInfo{Software: true}}
+	soft := &Port{provider: "soft", Info: verbs.DeviceInfo{Software: true}}
+	for _, c := range []struct {
+		port        *Port
+		given, want int
+	}{{hardware, 0, 14}, {rxe, 0, 18}, {soft, 0, 14}, {hardware, 20, 20}, {rxe, 1, 1}} {
+		cfg := Config{Test: Bandwidth, Transport: verbs.RC, AckTimeout: c.given}
+		if got := c.port.ackTimeout(&cfg); got != c.want {
+			t.Errorf("%s, %d given: %d, want %d", c.port.provider, c.given, got, c.want)
+		}
+		if r := newReport(&cfg, c.port, true); r.AckTimeout != c.want {
+			t.Errorf("the report says %d", r.AckTimeout)
+		}
+	}
+	if r := newReport(&Config{Transport: verbs.UD}, rxe, true); r.AckTimeout != 0 {
+		t.Errorf("UD has a timeout of %d", r.AckTimeout)
+	}
+	if ackTime(14) != 67_108_864*time.Nanosecond || ackTime(0) != 0 || ackTime(32) != 0 {
+		t.Error(ackTime(14), ackTime(0), ackTime(32))
+	}
+	for n, want := range map[int]time.Duration{0: 10 * time.Second, 18: 10 * time.Second, 22: 2 * ackTime(22), 31: 10 * time.Minute} {
+		if c := mustComplete(Config{Test: Bandwidth, AckTimeout: n}); c.Stall != want {
+			t.Errorf("-u %d: a stall is %v, want %v", n, c.Stall, want)
+		}
+	}
+}
+
+// TestCompletionError: the text names what to do about each.
+func TestCompletionError(t *testing.T) {
+	for _, c := range []struct {
+		err        CompletionError
+		want, lack string
+	}{
+		{CompletionError{Status: verbs.WCRetryExcErr}, "ping), or raise -u", "report"},
+		{CompletionError{Status: verbs.WCRemInvReqErr}, "a bug of the driver or of mover: please report it", "-u"},
+		{CompletionError{Status: verbs.WCRemInvReqErr, Emulated: true}, "Soft-RoCE's driver does this when acknowledgements are late: raise -u on both sides", "bug"},
+		{CompletionError{Status: verbs.WCLocProtErr, Emulated: true}, "please report it", "-u"},
+	} {
+		if got := c.err.Error(); !strings.Contains(got, c.want) || strings.Contains(got, c.lack) {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestUnknownIsNull: what does not apply is null in JSON, not 0.
+func TestUnknownIsNull(t *testing.T) {
+	r := sampleReport(Bandwidth)
+	r.RateBits, r.AckTimeout, r.Results = 0, 0, []Result{{SizeBytes: 1, Pollers: 1}}
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"BW_peak", "line_gbit_per_s", "qp_timeout", "ceiling", "share_of_ceiling", "lost"} {
+		if !strings.Contains(b.String(), `"`+key+`": null`) {
+			t.Errorf("%s is not null: %s", key, b.String())
 		}
 	}
 }
@@ -168,8 +259,8 @@ func TestTooLittle(t *testing.T) {
 func sampleReport(test Test) *Report {
 	c := *mustComplete(Config{Test: test, Verify: true})
 	r := &Report{Config: c, Client: true, Device: "mlx5_0", Remote: "mlx5_1", Provider: "ibv", Link: verbs.LinkEthernet, RateBits: 100e9,
-		GID:      verbs.GIDEntry{Index: 3, Type: verbs.GIDRoCEv2, GID: verbs.GID{10: 0xff, 11: 0xff, 12: 192, 13: 0, 14: 2, 15: 1}},
-		LocalMTU: verbs.MTU4096, RemoteMTU: verbs.MTU4096, MTU: verbs.MTU4096}
+		GID:        verbs.GIDEntry{Index: 3, Type: verbs.GIDRoCEv2, GID: verbs.GID{10: 0xff, 11: 0xff, 12: 192, 13: 0, 14: 2, 15: 1}},
+		AckTimeout: 14, LocalMTU: verbs.MTU4096, RemoteMTU: verbs.MTU4096, MTU: verbs.MTU4096}
 	r.path = path{link: r.Link, gidType: r.GID.Type, ipv4: true, mtu: r.MTU, transport: c.Transport, op: c.Op}
 	x := Result{SizeBytes: c.SizeBytes, Pollers: 1, InFlight: 64, Chain: 16, Moderation: 16, Messages: 5000, Elapsed: 26 * time.Millisecond,
 		BytesPerSecond: 12.25e9, PeakBytesPerSecond: 12.5e9, MessagesPerSecond: 187000, CountKnown: true, Arrived: 5000, Checked: 71, CPULocal: 1.01, CPURemote: 0.02}

@@ -22,26 +22,27 @@ type testInfo struct {
 	GIDIndex       int    `json:"GID_index"`
 	MaxInline      int    `json:"Max_inline_data"`
 
-	Provider     string  `json:"provider"`
-	RemoteDevice string  `json:"remote_device"`
-	Op           string  `json:"op"`
-	Pollers      int     `json:"pollers"`
-	Unit         string  `json:"bw_unit"` // of BW_peak and BW_average
-	InFlight     int     `json:"in_flight"`
-	PostList     int     `json:"post_list"`
-	LocalMTU     int     `json:"mtu_local"`
-	RemoteMTU    int     `json:"mtu_remote"`
-	LineGbits    float64 `json:"line_gbit_per_s"` // 0: the port has no real rate
-	Verify       bool    `json:"verify"`
+	Provider     string   `json:"provider"`
+	RemoteDevice string   `json:"remote_device"`
+	Op           string   `json:"op"`
+	Pollers      int      `json:"pollers"`
+	Unit         string   `json:"bw_unit"` // of BW_peak and BW_average
+	InFlight     int      `json:"in_flight"`
+	PostList     int      `json:"post_list"`
+	LocalMTU     int      `json:"mtu_local"`
+	RemoteMTU    int      `json:"mtu_remote"`
+	LineGbits    *float64 `json:"line_gbit_per_s"` // null: the port has no real rate
+	AckTimeout   *int     `json:"qp_timeout"`      // the exponent; null: nothing is acknowledged
+	Verify       bool     `json:"verify"`
 }
 
 // bwResult has perftest's keys, then mover's.
 type bwResult struct {
-	MsgSize     int     `json:"MsgSize"`
-	NIterations uint64  `json:"n_iterations"` // of each QP
-	BWPeak      float64 `json:"BW_peak"`
-	BWAverage   float64 `json:"BW_average"`
-	MsgRate     float64 `json:"MsgRate"` // million a second
+	MsgSize     int      `json:"MsgSize"`
+	NIterations uint64   `json:"n_iterations"` // of each QP
+	BWPeak      *float64 `json:"BW_peak"`      // null: not known, as of several pollers
+	BWAverage   float64  `json:"BW_average"`
+	MsgRate     float64  `json:"MsgRate"` // million a second
 	more
 }
 
@@ -61,16 +62,16 @@ type latResult struct {
 
 // more is what mover adds to every result.
 type more struct {
-	Pollers       int     `json:"pollers"`
-	Messages      uint64  `json:"messages"`
-	Seconds       float64 `json:"seconds"`
-	GbitPerSecond float64 `json:"gbit_per_s"`
-	CPUClient     float64 `json:"cpu_client"` // CPUs
-	CPUServer     float64 `json:"cpu_server"`
-	Checked       uint64  `json:"checked"`
-	Lost          *uint64 `json:"lost"`             // null: not counted
-	Ceiling       float64 `json:"ceiling"`          // share of the line's rate; 0: not known
-	Share         float64 `json:"share_of_ceiling"` // 0: not known
+	Pollers       int      `json:"pollers"`
+	Messages      uint64   `json:"messages"`
+	Seconds       float64  `json:"seconds"`
+	GbitPerSecond float64  `json:"gbit_per_s"`
+	CPUClient     float64  `json:"cpu_client"` // CPUs
+	CPUServer     float64  `json:"cpu_server"`
+	Checked       uint64   `json:"checked"`
+	Lost          *uint64  `json:"lost"`             // null: not counted
+	Ceiling       *float64 `json:"ceiling"`          // share of the line's rate; null: not known
+	Share         *float64 `json:"share_of_ceiling"` // null: not known
 }
 
 // document is the whole file. Results is one object, as in perftest, when one
@@ -107,7 +108,7 @@ func (r *Report) testInfo(gigabits bool) testInfo {
 		RelaxOrder: onOff(r.Relaxed), TXDepth: c.Depth, CQModeration: last.Moderation, MTU: r.MTU.Bytes(), LinkType: r.Link.String(), GIDIndex: r.GID.Index,
 		MaxInline: last.InlineBytes, Provider: r.Provider, RemoteDevice: r.Remote, Op: string(c.Op), Pollers: c.Pollers,
 		Unit: "MiB/sec", InFlight: last.InFlight, PostList: last.Chain, LocalMTU: r.LocalMTU.Bytes(), RemoteMTU: r.RemoteMTU.Bytes(),
-		LineGbits: float64(r.RateBits) / 1e9, Verify: c.Verify}
+		LineGbits: known(float64(r.RateBits) / 1e9), AckTimeout: known(r.AckTimeout), Verify: c.Verify}
 	if r.Provider != "ibv" {
 		i.TransportType = r.Provider
 	}
@@ -117,9 +118,20 @@ func (r *Report) testInfo(gigabits bool) testInfo {
 	return i
 }
 
+// known is nil, which JSON calls null, for 0.
+func known[T int | float64](v T) *T {
+	if v == 0 {
+		return nil
+	}
+	return &v
+}
+
 func (r *Report) jsonResult(x Result, gigabits bool) any {
 	m := more{Pollers: x.Pollers, Messages: x.Messages, Seconds: x.Elapsed.Seconds(), GbitPerSecond: x.BytesPerSecond * 8 / 1e9,
-		CPUClient: x.CPULocal, CPUServer: x.CPURemote, Checked: x.Checked, Ceiling: x.Ceiling, Share: x.Share}
+		CPUClient: x.CPULocal, CPUServer: x.CPURemote, Checked: x.Checked, Ceiling: known(x.Ceiling)}
+	if m.Ceiling != nil {
+		m.Share = &x.Share
+	}
 	if x.CountKnown {
 		m.Lost = &x.Lost
 	}
@@ -127,5 +139,5 @@ func (r *Report) jsonResult(x Result, gigabits bool) any {
 	if f := x.Latency; f != nil {
 		return latResult{x.SizeBytes, iterations, f.Min, f.Max, f.Typical, f.Avg, f.Stdev, f.P99, f.P999, m}
 	}
-	return bwResult{x.SizeBytes, iterations, unit(gigabits, x.PeakBytesPerSecond), unit(gigabits, x.BytesPerSecond), x.MessagesPerSecond / 1e6, m}
+	return bwResult{x.SizeBytes, iterations, known(unit(gigabits, x.PeakBytesPerSecond)), unit(gigabits, x.BytesPerSecond), x.MessagesPerSecond / 1e6, m}
 }

@@ -14,7 +14,8 @@ import (
 // receiver that is not ready is waited for, since the run has a deadline of
 // its own. A min RNR timer of 12 is 0.64 ms; 0 would be 655 ms.
 const (
-	ackTimeout  = 14 // 67 ms
+	ackTimeout  = 14 // 67 ms, perftest's
+	ackEmulated = 18 // 1.1 s
 	retryCount  = 6
 	rnrRetry    = 7
 	minRNRTimer = 12
@@ -149,7 +150,7 @@ func (n *lane) connect(pd verbs.PD, c *Config, mtu verbs.MTU, peer end) error {
 	if err := n.qp.Modify(rtr, verbs.RTRMask(c.Transport)); err != nil {
 		return fail("RTR", err)
 	}
-	rts := &verbs.QPAttr{State: verbs.StateRTS, SQPSN: n.psn, Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry}
+	rts := &verbs.QPAttr{State: verbs.StateRTS, SQPSN: n.psn, Timeout: uint8(n.port.ackTimeout(c)), RetryCnt: retryCount, RNRRetry: rnrRetry}
 	if err := n.qp.Modify(rts, verbs.RTSMask(c.Transport)); err != nil {
 		return fail("RTS", err)
 	}

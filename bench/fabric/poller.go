@@ -51,6 +51,7 @@ type CompletionError struct {
 	Status    verbs.WCStatus
 	VendorErr uint32
 	Receive   bool
+	Emulated  bool // by the kernel's Soft-RoCE
 }
 
 func (e *CompletionError) Error() string {
@@ -58,7 +59,13 @@ func (e *CompletionError) Error() string {
 	if e.Receive {
 		what = "a receive"
 	}
-	if e.Status.Blame() == verbs.BlameLocal || e.Status.Blame() == verbs.BlameRemote {
+	switch {
+	case e.Status == verbs.WCRetryExcErr:
+		then += ", or raise -u"
+	case e.Status == verbs.WCRemInvReqErr && e.Emulated:
+		// After retransmissions, as its answer to a request that it has had.
+		then = "Soft-RoCE's driver does this when acknowledgements are late: raise -u on both sides"
+	case e.Status.Blame() == verbs.BlameLocal || e.Status.Blame() == verbs.BlameRemote:
 		then = "that is a bug of the driver or of mover: please report it"
 	}
 	return fmt.Sprintf("%s on QP %d ended with %v (vendor error %#x); %s", what, e.QP, e.Status, e.VendorErr, then)
@@ -67,10 +74,11 @@ func (e *CompletionError) Error() string {
 // poller owns one CQ and the lanes that complete there. It runs on a thread of
 // its own.
 type poller struct {
-	cpu   int // -1: any
-	spin  time.Duration
-	stall time.Duration
-	talk  *talk
+	cpu      int // -1: any
+	emulated bool
+	spin     time.Duration
+	stall    time.Duration
+	talk     *talk
 
 	cq      verbs.CQ
 	channel verbs.CompChannel // nil: spin
@@ -139,7 +147,7 @@ func (p *poller) handle(wc *verbs.WC) error {
 	n, receive := p.lanes[index], wc.WRID&recvBit != 0
 	switch {
 	case wc.Status != verbs.WCSuccess:
-		return &CompletionError{QP: n.number, Status: wc.Status, VendorErr: wc.VendorErr, Receive: receive}
+		return &CompletionError{QP: n.number, Status: wc.Status, VendorErr: wc.VendorErr, Receive: receive, Emulated: p.emulated}
 	case receive && n.rx != nil && int(uint32(wc.WRID)) != n.rx.next:
 		return fmt.Errorf("receive %d of QP %d completed where %d was due", uint32(wc.WRID), n.number, n.rx.next)
 	case receive && n.rx != nil:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"mover/verbs"
 )
@@ -139,6 +140,31 @@ func (p *Port) relaxed(c *Config) bool {
 
 // drivenByPolling reports whether nothing moves unless the CQ is polled.
 func (p *Port) drivenByPolling() bool { return p.provider != "ibv" }
+
+// emulated reports whether the device is the kernel's own software behind the
+// verbs of hardware: Soft-RoCE.
+func (p *Port) emulated() bool { return p.Info.Software && !p.drivenByPolling() }
+
+// ackTimeout is the exponent that RC QPs get. Where the receiver's side of the
+// protocol is a thread of the kernel, 67 ms pass with nothing lost.
+func (p *Port) ackTimeout(c *Config) int {
+	switch {
+	case c.AckTimeout > 0:
+		return c.AckTimeout
+	case p.emulated():
+		return ackEmulated
+	}
+	return ackTimeout
+}
+
+// ackTime is the time that an exponent stands for, up to MaxAckTimeout; 0 for
+// what is out of range.
+func ackTime(n int) time.Duration {
+	if n < 1 || n > MaxAckTimeout {
+		return 0
+	}
+	return 4096 * time.Nanosecond << n
+}
 
 func (p *Port) terms(mtu verbs.MTU) portTerms {
 	return portTerms{Provider: p.provider, Device: p.Info.Name, LinkLayer: uint8(p.Attr.LinkLayer),

@@ -23,7 +23,9 @@ type Report struct {
 	RateBits uint64
 	Relaxed  bool  // PCIe relaxed ordering
 	CPUs     []int // of the pollers; empty: the kernel's choice
-	Results  []Result
+	// AckTimeout is this side's exponent, 0 where nothing is acknowledged.
+	AckTimeout int
+	Results    []Result
 
 	path path
 }
@@ -58,6 +60,9 @@ func newReport(c *Config, port *Port, client bool) *Report {
 		GID: port.GID, RateBits: port.Attr.ActiveRate, Relaxed: port.relaxed(c)}
 	if port.Info.Software {
 		r.RateBits = 0
+	}
+	if !c.lossy() {
+		r.AckTimeout = port.ackTimeout(c)
 	}
 	r.path = path{link: r.Link, gidType: r.GID.Type, ipv4: r.GID.GID.Addr().Is4(), global: port.isGlobal(), transport: c.Transport,
 		op: c.Op, immediate: c.lossy() && (c.Op == Send || c.Verify)}

@@ -111,7 +111,7 @@ func TestRate(t *testing.T) {
 func TestUnreliable(t *testing.T) {
 	for _, c := range []Config{
 		{Transport: verbs.UC, Op: Write}, {Transport: verbs.UC, Op: Write, Verify: true}, {Transport: verbs.UC, Op: Send, Verify: true},
-		{Transport: verbs.UD, Verify: true, SizeBytes: 2048}, {Transport: verbs.UD, Verify: true, QPs: 2, SizeBytes: 1 << 16},
+		{Transport: verbs.UD, Verify: true, SizeBytes: 2048}, {Transport: verbs.UD, Verify: true, QPs: 2},
 		{Transport: verbs.UC, Test: Latency, Verify: true, SizeBytes: 64}, {Transport: verbs.UD, Test: Latency, Verify: true, SizeBytes: 64},
 	} {
 		if c.Test == "" {

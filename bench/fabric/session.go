@@ -131,12 +131,9 @@ func (s *session) explain(err error) error {
 
 // greet compares what both sides were told.
 func (s *session) greet() error {
-	mtu := s.port.Attr.ActiveMTU
-	if m := s.cfg.MTU; m != 0 {
-		if m > mtu {
-			return s.cfg.bad("-m/--mtu: %v; the port's active MTU is %v", m, mtu)
-		}
-		mtu = m
+	mtu, err := s.cfg.mtuOf(s.port)
+	if err != nil {
+		return err
 	}
 	mine := hello{Terms: s.cfg.terms(), Port: s.port.terms(mtu)}
 	if s.client {
@@ -157,7 +154,7 @@ func (s *session) greet() error {
 		return err
 	}
 	s.report.agree(mtu, &theirs.Port)
-	return nil
+	return s.cfg.fitsDatagram(s.report.MTU, "the lesser MTU of both sides")
 }
 
 // place chooses CPUs for the pollers: those given; else, where enough CPUs are

@@ -167,7 +167,7 @@ func (s *stage) give(n *lane, sources, targets []byte) {
 }
 
 func (s *stage) newPoller(cpu int, talk *talk) (*poller, error) {
-	p := &poller{cpu: cpu, stall: s.cfg.Stall, talk: talk, wcs: make([]verbs.WC, pollBatch), base: s.base, history: newPeak()}
+	p := &poller{cpu: cpu, emulated: s.port.emulated(), stall: s.cfg.Stall, talk: talk, wcs: make([]verbs.WC, pollBatch), base: s.base, history: newPeak()}
 	s.pollers = append(s.pollers, p)
 	idle := s.cfg.Idle
 	if idle == IdleAuto {

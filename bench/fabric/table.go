@@ -29,6 +29,9 @@ func (t Table) Begin(r *Report) {
 	fmt.Fprintf(t.W, " Provider        : %s\t\tDevice         : %s (there: %s)\n", r.Provider, r.Device, r.Remote)
 	fmt.Fprintf(t.W, " Number of qps   : %d\t\tConnection type : %v\n", c.QPs, c.Transport)
 	fmt.Fprintf(t.W, " TX depth        : %d, in at most %d bytes a QP\n", c.Depth, c.RingBytes)
+	if r.AckTimeout > 0 {
+		fmt.Fprintf(t.W, " ACK timeout     : %d (%.3g ms)\n", r.AckTimeout, float64(ackTime(r.AckTimeout))/1e6)
+	}
 	mtu := ""
 	if r.LocalMTU != r.RemoteMTU {
 		mtu = fmt.Sprintf(" (warning: here %v, there %v)", r.LocalMTU, r.RemoteMTU)
@@ -60,10 +63,11 @@ func onOff(b bool) string {
 }
 
 func (t Table) columns(r *Report) string {
-	const ours = "   ceiling[%]   of ceiling[%]   CPU client/server"
+	const cpus = "   CPU client/server[CPU-s/s]"
+	const ours = "   most payload[% of line]   reached[% of that]" + cpus
 	switch {
 	case r.Config.Test == Latency:
-		return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]   CPU client/server"
+		return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]" + cpus
 	case r.Config.Test == Rate:
 		return " #pollers   #bytes     #iterations    MsgRate[Mpps]   Mpps per poller" + ours
 	case t.Gigabits:
@@ -94,21 +98,21 @@ func (t Table) Line(r *Report, x Result) {
 		if x.CountKnown {
 			fmt.Fprintf(t.W, "%d arrived, ", x.Arrived)
 		}
-		fmt.Fprintf(t.W, "%d checks of content passed; CPU %.2f\n", x.Checked, x.CPULocal)
+		fmt.Fprintf(t.W, "%d checks of content passed; CPU %.2f CPU-s/s\n", x.Checked, x.CPULocal)
 		return
 	case r.Config.Test == Latency:
 		f := x.Latency
 		fmt.Fprintf(t.W, " %-7d %-10d     %-7.2f        %-7.2f      %-7.2f            %-7.2f        %-7.2f         %-7.2f                %-7.2f                  %s\n",
 			x.SizeBytes, iterations, f.Min, f.Max, f.Typical, f.Avg, f.Stdev, f.P99, f.P999, cpu)
 	case r.Config.Test == Rate:
-		fmt.Fprintf(t.W, " %-10d %-10d %-10d     %-13.6f   %-13.6f     %-10s   %-13s   %s\n", x.Pollers, x.SizeBytes, iterations,
+		fmt.Fprintf(t.W, " %-10d %-10d %-10d     %-13.6f   %-13.6f     %-23s   %-18s   %s\n", x.Pollers, x.SizeBytes, iterations,
 			x.MessagesPerSecond/1e6, x.MessagesPerSecond/1e6/float64(x.Pollers), ceiling, share, cpu)
 	default:
-		fmt.Fprintf(t.W, " %-7d    %-10d       %-7.2f            %-7.2f              %-7.6f        %-10s   %-13s   %s\n", x.SizeBytes, iterations,
+		fmt.Fprintf(t.W, " %-7d    %-10d       %-7.2f            %-7.2f              %-7.6f        %-23s   %-18s   %s\n", x.SizeBytes, iterations,
 			unit(t.Gigabits, x.PeakBytesPerSecond), unit(t.Gigabits, x.BytesPerSecond), x.MessagesPerSecond/1e6, ceiling, share, cpu)
 	}
 	if x.Lost > 0 {
-		fmt.Fprintf(t.W, " lost: %d of %d messages (%.2f %%); %v does not repeat them\n", x.Lost, x.Messages,
+		fmt.Fprintf(t.W, " lost: %d of %d messages (%.2f %%); %v does not repeat them, and the figures count what was sent\n", x.Lost, x.Messages,
 			100*float64(x.Lost)/float64(x.Messages), r.Config.Transport)
 	}
 }

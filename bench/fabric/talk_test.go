@@ -301,3 +301,17 @@ func FuzzFrame(f *testing.F) {
 		}
 	})
 }
+
+// TestDatagramBeyondTheLesserMTU: a size that was asked for is not cut to what
+// the other side's port takes.
+func TestDatagramBeyondTheLesserMTU(t *testing.T) {
+	cfg := Config{Test: Bandwidth, Transport: verbs.UD, Iterations: 10}
+	asks, small := cfg, cfg
+	asks.SizeBytes, small.MTU = 4096, verbs.MTU1024
+	cl, sv := pairRun{client: asks, server: small}.run(t)
+	var remote *RemoteError
+	const want = "-s/--size: 4096; a UD message is one packet, and the lesser MTU of both sides is 1024"
+	if !errors.Is(cl.err, ErrConfig) || !strings.Contains(cl.err.Error(), want) || !errors.As(sv.err, &remote) || !strings.Contains(remote.Text, want) {
+		t.Errorf("client: %v\nserver: %v", cl.err, sv.err)
+	}
+}

@@ -60,11 +60,19 @@ func fabricCommand(test fabric.Test, usage string, own []cli.Flag) *cli.Command 
 	return &cli.Command{
 		Name:        string(test),
 		Usage:       usage,
-		ArgsUsage:   "[HOST[:PORT]]",
+		UsageText:   fabricExamples(test),
 		Description: fabricDescription,
 		Flags:       append(append(own, fabricRunFlags(test)...), fabricHostFlags()...),
 		Action:      func(c *cli.Context) error { return runFabric(c, test) },
 	}
+}
+
+// fabricExamples is what a newcomer types first: on the server, on the client.
+func fabricExamples(test fabric.Test) string {
+	name := "mover bench " + string(test)
+	return name + " --listen 192.0.2.1      on the server, whose address that is\n" +
+		name + " 192.0.2.1               on the client\n\n" +
+		name + " [OPTIONS] [HOST[:PORT]]"
 }
 
 // fabricRunFlags say what is measured.
@@ -76,6 +84,7 @@ func fabricRunFlags(test fabric.Test) []cli.Flag {
 	}[test]
 	return []cli.Flag{
 		&cli.StringFlag{Name: "size", Aliases: []string{"s"}, DefaultText: words.size, Usage: "`SIZE` of a message, in bytes or as 64KiB; UD: one MTU at most"},
+		&cli.IntFlag{Name: "qp-timeout", Aliases: []string{"u"}, DefaultText: "14; Soft-RoCE: 18", Usage: "RC sends again when no acknowledgement came for 4.096 us * 2^`N`, 1 .. 31"},
 		&cli.IntFlag{Name: "qp", Aliases: []string{"q"}, DefaultText: "1", Usage: "QPs of each poller"},
 		&cli.IntFlag{Name: "iters", Aliases: []string{"n"}, DefaultText: words.iterations, Usage: "messages of each QP"},
 		&cli.StringFlag{Name: "duration", Aliases: []string{"D"}, Usage: "measure for a `TIME` instead, in seconds or as 1m30s"},
@@ -138,7 +147,10 @@ func runFabric(c *cli.Context, test fabric.Test) (err error) {
 		runtime.GOMAXPROCS(least) // as setMaxProcs does for a node
 	}
 	o := newFabricOutput(c)
-	fmt.Fprintf(o.text, "provider: %s (%s)\n", port.Info.Provider, why)
+	if err := cfg.ValidateOn(port); err != nil {
+		return usageOf(err)
+	}
+	fmt.Fprintf(o.text, "provider: %s (%s)\n", port.Info.Provider, inOptions.Replace(why))
 	conn, err := meet(ctx, c, o.text)
 	if err != nil {
 		return interrupted(ctx, err)
@@ -149,7 +161,7 @@ func runFabric(c *cli.Context, test fabric.Test) (err error) {
 	}
 	report, err := measure(ctx, cfg, port, conn, o.show())
 	if err != nil {
-		return interrupted(ctx, usageOf(err))
+		return interrupted(ctx, usageOf(ofOptions(err)))
 	}
 	return o.end(report)
 }

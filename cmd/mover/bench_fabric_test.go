@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -46,7 +47,7 @@ func TestBenchFabric(t *testing.T) {
 		{"rate", "--pollers 2 -n 500", "200 million messages a second would need"},
 	} {
 		client, server := bothSides(t, c.test, c.both, "", "")
-		client.want(t, exitOK, c.columns, "provider: soft (software verbs, as devices.providers asks)", "Pattern check  : ON", "n/a")
+		client.want(t, exitOK, c.columns, "provider: soft (software verbs, as --provider asks)", "Pattern check  : ON", "n/a")
 		server.want(t, exitOK, "waiting for a client on 127.0.0.1:", "checks of content passed")
 	}
 }
@@ -103,8 +104,15 @@ func TestBenchFabricRefuses(t *testing.T) {
 		{"bw --provider soft -d rxe7", exitFailed, "rxe7"},
 		{"bw --provider soft -x 5", exitFailed, "has no GID 5"},
 		{"bw --provider soft -i 2", exitFailed, "has no port 2"},
-		{"bw --provider soft --soft-address 192.0.2.1", exitFailed, "clear text"},
+		{"bw --provider soft --soft-address 192.0.2.1", exitFailed, "give --allow-cleartext only"},
 		{"bw --provider soft --wait 50ms -p " + freePort(t), exitFailed, "no client came to 127.0.0.1:"},
+		{"bw -u 0", exitUsage, "--qp-timeout: 0; allowed: 1 and more"},
+		{"bw -u 32", exitUsage, "-u/--qp-timeout: 32; allowed:"},
+		{"bw -n 100 -D 1", exitUsage, "--iters and --duration say two things; choose one"},
+		{"bw -a -s 64", exitUsage, "--all and --size say two things; choose one"},
+		{"bw -c UD -s 64KiB", exitUsage, "the largest MTU is 4096"},
+		{"bw -c UD -m 1024 -s 2048", exitUsage, "the MTU of -m is 1024"},
+		{"bw -c UD --op write", exitUsage, "UD has no writes"},
 		{"lat --op write", exitUsage, "has no option --op"},
 		{"mem --idle never", exitUsage, "allowed: spin, adaptive"},
 		{"mem --provider tcp", exitUsage, "allowed: auto, ibv, soft"},
@@ -116,6 +124,43 @@ func TestBenchFabricRefuses(t *testing.T) {
 		mover(t, "bench", name, "-h").want(t, exitOK, "USAGE:", "OPTIONS:", "--provider")
 	}
 	mover(t, "bench", "bw", "-h").want(t, exitOK, "not authenticated and not encrypted")
+}
+
+// TestBenchFabricWords: no text names what only a configuration has, or an
+// option that was not given.
+func TestBenchFabricWords(t *testing.T) {
+	for _, args := range []string{"--soft-address 192.0.2.1", "--soft-address x", "--soft-address 192.0.2.1 --allow-cleartext", "-d rxe7"} {
+		got := mover(t, append([]string{"bench", "bw", "--provider", "soft"}, strings.Fields(args)...)...)
+		got.want(t, exitFailed)
+		for _, lack := range []string{"devices.", "soft.a", `--ib-dev ""`} {
+			if strings.Contains(got.stderr, lack) {
+				t.Errorf("%s: %q in: %s", args, lack, got.stderr)
+			}
+		}
+	}
+	cause := errors.New("set soft.allow_cleartext: true, or correct devices.names")
+	if err := ofOptions(cause); !errors.Is(err, cause) || err.Error() != "give --allow-cleartext, or correct -d" || ofOptions(nil) != nil {
+		t.Error(err)
+	}
+}
+
+// TestBenchFabricHints: what is to be typed next is whole.
+func TestBenchFabricHints(t *testing.T) {
+	port := freePort(t)
+	mover(t, "bench", "bw", "--provider", "soft", "--wait", "50ms", "-p", port).want(t, exitFailed, "start it with: mover bench bw -p "+port+" HOST")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	mover(t, "bench", "bw", "--provider", "soft", "-p", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)).want(t, exitFailed, "choose another with -p, on both sides")
+	if got := portOption("h:18515") + portOption("[::1]:7"); got != " -p 7" {
+		t.Error(got)
+	}
+	help := mover(t, "bench", "bw", "-h").stdout
+	if server, client := strings.Index(help, "mover bench bw --listen 192.0.2.1 "), strings.Index(help, "mover bench bw 192.0.2.1 "); server < 0 || client < server || client > strings.Index(help, "DESCRIPTION:") {
+		t.Error(help)
+	}
 }
 
 func TestServerAddress(t *testing.T) {

@@ -30,6 +30,9 @@ func meet(ctx context.Context, c *cli.Context, say io.Writer) (net.Conn, error) 
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("--listen and --port: %w; choose another with -p, on both sides", err)
+		}
 		return nil, fmt.Errorf("--listen and --port: %w", err)
 	}
 	defer l.Close()
@@ -44,7 +47,7 @@ func meet(ctx context.Context, c *cli.Context, say io.Writer) (net.Conn, error) 
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return nil, fmt.Errorf("no client came to %s within %v; start it with: %s HOST", l.Addr(), c.Duration("wait"), path(c))
+		return nil, fmt.Errorf("no client came to %s within %v; start it with: %s%s HOST", l.Addr(), c.Duration("wait"), path(c), portOption(address))
 	case err != nil:
 		return nil, fmt.Errorf("waiting for a client: %w", err)
 	}
@@ -78,10 +81,19 @@ func dialServer(ctx context.Context, c *cli.Context) (net.Conn, error) {
 			return nil, context.Canceled
 		}
 		if ctx.Err() != nil || !errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, &exitError{code: exitUnreachable, err: fmt.Errorf("%w; start the server there first: %s --listen ADDRESS, and the same options",
-				err, path(c))}
+			return nil, &exitError{code: exitUnreachable, err: fmt.Errorf("%w; start the server there first: %s%s --listen ADDRESS, and the same options",
+				err, path(c), portOption(address))}
 		}
 	}
+}
+
+// portOption is how to name the port of an address, "" where no one has to.
+func portOption(address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || port == strconv.Itoa(fabricPort) {
+		return ""
+	}
+	return " -p " + port
 }
 
 // serverAddress takes HOST or HOST:PORT; an IPv6 address needs no brackets

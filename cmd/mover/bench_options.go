@@ -24,12 +24,17 @@ import (
 func fabricConfig(c *cli.Context, test fabric.Test) (fabric.Config, error) {
 	cfg := fabric.Config{Test: test, Op: fabric.Op(c.String("op")), All: c.Bool("all"), QPs: c.Int("qp"), Iterations: c.Int("iters"),
 		Depth: c.Int("tx-depth"), Chain: c.Int("post_list"), Moderation: c.Int("cq-mod"), InlineBytes: c.Int("inline_size"),
-		Pollers: max(c.Int("pollers"), 1), Idle: fabric.Idle(c.String("idle")), Verify: !c.Bool("no-verify"),
+		Pollers: max(c.Int("pollers"), 1), AckTimeout: c.Int("qp-timeout"), Idle: fabric.Idle(c.String("idle")), Verify: !c.Bool("no-verify"),
 		StrictOrdering: c.Bool("disable_pcie_relaxed")}
 	if test == fabric.Rate {
 		cfg.Pollers = c.Int("pollers")
 	}
-	for _, name := range []string{"qp", "iters", "tx-depth", "pollers", "cq-mod"} {
+	for _, pair := range [][2]string{{"iters", "duration"}, {"all", "size"}} {
+		if c.IsSet(pair[0]) && c.IsSet(pair[1]) {
+			return cfg, usagef("--%s and --%s say two things; choose one", pair[0], pair[1])
+		}
+	}
+	for _, name := range []string{"qp-timeout", "qp", "iters", "tx-depth", "pollers", "cq-mod"} {
 		if c.IsSet(name) && c.Int(name) < 1 { // 0 is the library's word for the default
 			return cfg, usagef("--%s: %d; allowed: 1 and more", name, c.Int(name))
 		}
@@ -109,7 +114,11 @@ func openFabricPort(c *cli.Context, log *slog.Logger) (*fabric.Port, string, err
 	}
 	selection, err := device.Select(cfg, log)
 	if err != nil {
-		return nil, "", fmt.Errorf("--provider %s, --ib-dev %q: %w", c.String("provider"), c.String("ib-dev"), err)
+		given := "--provider " + c.String("provider")
+		if c.IsSet("ib-dev") {
+			given += fmt.Sprintf(", --ib-dev %q", c.String("ib-dev"))
+		}
+		return nil, "", fmt.Errorf("%s: %w", given, ofOptions(err))
 	}
 	if c.Uint("ib-port") > 255 {
 		return nil, "", usagef("--ib-port: %d; allowed: 1 to 255", c.Uint("ib-port"))
@@ -127,7 +136,7 @@ func openFabricPort(c *cli.Context, log *slog.Logger) (*fabric.Port, string, err
 		}
 		failures = append(failures, err)
 	}
-	return nil, "", errors.Join(failures...)
+	return nil, "", ofOptions(errors.Join(failures...))
 }
 
 // namedPort is the port whose interface or address --ib-dev names, 0 when it
