@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -96,8 +97,15 @@ const (
 	rateProbeBytes   = 8 << 20
 	leastTransfer    = 16 << 20
 	mostTransfer     = 192 << 20
-	transferDuration = 5 // seconds
+	transferDuration = 8 // seconds
 )
+
+// errTooSoon: what was to happen during a transfer has not, for it was over.
+// Nothing is proven, and the scenario is run again with a longer one.
+var errTooSoon = errors.New("the job was over before that")
+
+// mostStretch bounds how much longer.
+const mostStretch = 4
 
 // longTransfer starts a transfer that takes some seconds.
 func (l *Lab) longTransfer(ctx context.Context) (*transfer, error) {
@@ -109,7 +117,7 @@ func (l *Lab) longTransfer(ctx context.Context) (*transfer, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := int64(rateProbeBytes / max(s.Result.Seconds, 0.01) * transferDuration)
+	size := int64(rateProbeBytes/max(s.Result.Seconds, 0.01)*transferDuration) * l.stretch
 	size = min(max(size, leastTransfer), mostTransfer) >> 20 << 20
 	l.Step("moving %d MiB", size>>20)
 	t, err := l.transfer(ctx, "fault.bin", size)
@@ -212,7 +220,7 @@ func (t *transfer) underWay(ctx context.Context) (job.Snapshot, error) {
 		return s, err
 	}
 	if s.State.Terminal() {
-		return s, fmt.Errorf("the transfer was over before the fault was: %s", brief(s))
+		return s, fmt.Errorf("%w: %s", errTooSoon, brief(s))
 	}
 	return s, nil
 }

@@ -57,7 +57,7 @@ func (n *Node) AwaitJob(ctx context.Context, id job.ID, what string, enough func
 			return s, nil
 		}
 		if s.State.Terminal() {
-			return s, fmt.Errorf("await %s: the job has ended before: %s", what, brief(s))
+			return s, fmt.Errorf("await %s: %w: %s", what, errTooSoon, brief(s))
 		}
 		select {
 		case <-tick.C:

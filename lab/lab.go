@@ -33,6 +33,8 @@ type Lab struct {
 	A, B *Node
 
 	host host
+	// stretch is how many times as much as usual a long transfer moves.
+	stretch int64
 
 	mu      sync.Mutex
 	log     *scenarioLog

@@ -17,6 +17,7 @@ type result struct {
 	CI      bool    `json:"ci"`
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
+	tooSoon bool    // errTooSoon
 }
 
 // report is results.json.

@@ -84,9 +84,14 @@ func (r *runner) runAll(ctx context.Context, chosen []scenario) (results []resul
 		if ctx.Err() != nil {
 			return results, context.Cause(ctx)
 		}
-		result, err := r.one(ctx, s)
-		if err != nil {
-			return results, err
+		var result result
+		for stretch := int64(1); stretch <= mostStretch; stretch *= 2 {
+			if result, err = r.one(ctx, s, stretch); err != nil {
+				return results, err
+			}
+			if !result.tooSoon {
+				break
+			}
 		}
 		results = append(results, result)
 	}
@@ -120,11 +125,12 @@ func (r *runner) ready(ctx context.Context) error {
 	return nil
 }
 
-func (r *runner) one(ctx context.Context, s scenario) (result, error) {
+func (r *runner) one(ctx context.Context, s scenario, stretch int64) (result, error) {
 	if err := r.ready(ctx); err != nil {
 		return result{}, err
 	}
 	l := r.lab
+	l.stretch = stretch
 	log, err := newScenarioLog(r.host, s.name)
 	if err != nil {
 		return result{}, err
@@ -154,7 +160,7 @@ func (r *runner) one(ctx context.Context, s scenario) (result, error) {
 		}
 	}
 	took := time.Since(begin)
-	res := result{Name: s.name, Passed: err == nil, Seconds: took.Seconds(), CI: s.ci}
+	res := result{Name: s.name, Passed: err == nil, Seconds: took.Seconds(), CI: s.ci, tooSoon: errors.Is(err, errTooSoon)}
 	if err != nil {
 		res.Error = err.Error()
 		fmt.Fprintf(r.host.stdout, "lab: %s: FAILED after %.0f s: %v\n", s.name, took.Seconds(), err)
