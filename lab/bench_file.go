@@ -22,9 +22,11 @@ const (
 )
 
 // fileSettings are the nodes' in file-rcopy: one rail, as rcopy uses, and a
-// poller that spins.
+// poller that spins. The rate lets 2.5 MB be in flight, a sixth of a second of
+// an emulated rail, and not the 1 MiB of the lab's other nodes, which a guest
+// that waits for a CPU lets run dry.
 func fileSettings() Settings {
-	return Settings{Set: map[string]any{"devices.names": []string{benchDevice}, "pollers.idle": "spin"}}
+	return Settings{Set: map[string]any{"devices.names": []string{benchDevice}, "pollers.idle": "spin", "session.rail_rate": "4Gbit/s"}}
 }
 
 // readyFile compares a file job from a to b with rcopy: over the same rail,
