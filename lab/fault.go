@@ -94,10 +94,9 @@ func railDevice(rail int) string { return fmt.Sprintf("rxe%d", rail) }
 // A transfer under a fault has to last some seconds, whatever the machine: as
 // much is moved as the last probe of the rate says.
 const (
-	rateProbeBytes   = 8 << 20
-	leastTransfer    = 16 << 20
-	mostTransfer     = 192 << 20
-	transferDuration = 8 // seconds
+	rateProbeBytes = 8 << 20
+	leastTransfer  = 16 << 20
+	mostTransfer   = 256 << 20
 )
 
 // errTooSoon: what was to happen during a transfer has not, for it was over.
@@ -107,8 +106,9 @@ var errTooSoon = errors.New("the job was over before that")
 // mostStretch bounds how much longer.
 const mostStretch = 4
 
-// longTransfer starts a transfer that takes some seconds.
-func (l *Lab) longTransfer(ctx context.Context) (*transfer, error) {
+// longTransfer starts a transfer that takes some seconds: as long as a fault
+// takes to be brought about and seen, several times over.
+func (l *Lab) longTransfer(ctx context.Context, seconds float64) (*transfer, error) {
 	probe, err := l.transfer(ctx, "probe.bin", rateProbeBytes)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (l *Lab) longTransfer(ctx context.Context) (*transfer, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := int64(rateProbeBytes/max(s.Result.Seconds, 0.01)*transferDuration) * l.stretch
+	size := int64(rateProbeBytes/max(s.Result.Seconds, 0.01)*seconds) * l.stretch
 	size = min(max(size, leastTransfer), mostTransfer) >> 20 << 20
 	l.Step("moving %d MiB", size>>20)
 	t, err := l.transfer(ctx, "fault.bin", size)

@@ -35,7 +35,7 @@ func gidMoves(ctx context.Context, l *Lab) error {
 	if err != nil {
 		return err
 	}
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 15)
 	if err != nil {
 		return err
 	}

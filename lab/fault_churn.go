@@ -158,7 +158,7 @@ func churnSessions(ctx context.Context, l *Lab) error {
 // oneSession makes a session, moves a file over it and ends it; idle is what
 // the kernels hold without one.
 func (l *Lab) oneSession(ctx context.Context, idle [2]rdmaCounts) error {
-	t, err := l.transfer(ctx, "first.bin", 1<<20)
+	t, err := l.transfer(ctx, "first.bin", 256<<10)
 	if err != nil {
 		return err
 	}

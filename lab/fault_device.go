@@ -32,7 +32,7 @@ func deviceDeleted(ctx context.Context, l *Lab) error {
 		return err
 	}
 	rail := 1 - control
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 15)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func netem(ctx context.Context, l *Lab) error {
 	return l.bothRailsBack(ctx)
 }
 
-const netemBytes = 12 << 20
+const netemBytes = 8 << 20
 
 func (l *Lab) netem(ctx context.Context, f netemFault) error {
 	before, err := l.netCounters(ctx)

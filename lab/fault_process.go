@@ -21,7 +21,7 @@ func receiverKilled(ctx context.Context, l *Lab) error {
 	if err := l.startFaulty(ctx); err != nil {
 		return err
 	}
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 5)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func receiverStopped(ctx context.Context, l *Lab) error {
 	if err := l.startFaulty(ctx); err != nil {
 		return err
 	}
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 5)
 	if err != nil {
 		return err
 	}

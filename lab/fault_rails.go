@@ -12,8 +12,7 @@ import (
 // faultRailScenarios cut rails and mend them.
 func faultRailScenarios() []scenario {
 	return []scenario{
-		{name: "fault-cut-data-rail", ci: true, deadline: 4 * time.Minute, run: cutDataRail},
-		{name: "fault-cut-control-rail", ci: true, deadline: 4 * time.Minute, run: cutControlRail},
+		{name: "fault-cut-rails", ci: true, deadline: 6 * time.Minute, run: cutRails},
 		{name: "fault-cut-one-end", deadline: 4 * time.Minute, run: cutOneEnd},
 		{name: "fault-cut-both-briefly", deadline: 4 * time.Minute, run: cutBothBriefly},
 		{name: "fault-cut-both", ci: true, deadline: 4 * time.Minute, run: cutBoth},
@@ -25,18 +24,29 @@ func faultRailScenarios() []scenario {
 // a matter of chance.
 var lostPeer = []reason.Code{reason.PeerUnreachable, reason.TransportError, reason.Stalled}
 
-// cutDataRail cuts the rail that does not carry the control connection: what
-// was on it moves over the other one, within the same session.
-func cutDataRail(ctx context.Context, l *Lab) error {
+// cutRails cuts each rail in turn.
+func cutRails(ctx context.Context, l *Lab) error {
 	if err := l.startFaulty(ctx); err != nil {
 		return err
 	}
+	if err := l.cutDataRail(ctx); err != nil {
+		return fmt.Errorf("the rail without the control connection: %w", err)
+	}
+	if err := l.cutControlRail(ctx); err != nil {
+		return fmt.Errorf("the rail with the control connection: %w", err)
+	}
+	return nil
+}
+
+// cutDataRail cuts the rail that does not carry the control connection: what
+// was on it moves over the other one, within the same session.
+func (l *Lab) cutDataRail(ctx context.Context) error {
 	control, err := l.controlRail(ctx)
 	if err != nil {
 		return err
 	}
 	rail := 1 - control
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 8)
 	if err != nil {
 		return err
 	}
@@ -62,15 +72,12 @@ func cutDataRail(ctx context.Context, l *Lab) error {
 
 // cutControlRail cuts the rail with the control connection until the session
 // has ended and another attempt moves bytes over the other rail.
-func cutControlRail(ctx context.Context, l *Lab) error {
-	if err := l.startFaulty(ctx); err != nil {
-		return err
-	}
+func (l *Lab) cutControlRail(ctx context.Context) error {
 	rail, err := l.controlRail(ctx)
 	if err != nil {
 		return err
 	}
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 8)
 	if err != nil {
 		return err
 	}
@@ -113,7 +120,7 @@ func cutOneEnd(ctx context.Context, l *Lab) error {
 		return err
 	}
 	rail := 1 - control
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 8)
 	if err != nil {
 		return err
 	}
@@ -155,7 +162,7 @@ func cutBothBriefly(ctx context.Context, l *Lab) error {
 	if err := l.startFaulty(ctx); err != nil {
 		return err
 	}
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 8)
 	if err != nil {
 		return err
 	}
@@ -178,7 +185,7 @@ func cutBoth(ctx context.Context, l *Lab) error {
 	if err := l.startFaulty(ctx); err != nil {
 		return err
 	}
-	t, err := l.longTransfer(ctx)
+	t, err := l.longTransfer(ctx, 8)
 	if err != nil {
 		return err
 	}

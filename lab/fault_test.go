@@ -118,7 +118,7 @@ func TestFaultScenarios(t *testing.T) {
 			kinds[s.name] = true
 		}
 	}
-	for _, want := range []string{"fault-cut-data-rail", "fault-cut-control-rail", "fault-cut-both", "fault-netem", "fault-gid-moves",
+	for _, want := range []string{"fault-cut-rails", "fault-cut-both", "fault-netem", "fault-gid-moves",
 		"fault-receiver-killed", "fault-receiver-stopped", "fault-device-deleted", "churn-qps", "churn-sessions",
 		"start-memlock", "start-hugepages", "start-uverbs"} {
 		if !kinds[want] {
