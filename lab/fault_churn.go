@@ -13,7 +13,7 @@ import (
 func faultChurnScenarios() []scenario {
 	return []scenario{
 		{name: "churn-qps", ci: true, deadline: 5 * time.Minute, prepare: buildIBVTest, run: churnQPs},
-		{name: "churn-sessions", ci: true, deadline: 6 * time.Minute, run: churnSessions},
+		{name: "churn-sessions", deadline: 6 * time.Minute, run: churnSessions},
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // works in the adapter on hardware; here it is rxe's.
 func faultNetemScenarios() []scenario {
 	return []scenario{
-		{name: "fault-netem", ci: true, deadline: 6 * time.Minute, run: netem},
+		{name: "fault-netem", deadline: 6 * time.Minute, run: netem},
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 func faultProcessScenarios() []scenario {
 	return []scenario{
 		{name: "fault-receiver-killed", ci: true, deadline: 4 * time.Minute, run: receiverKilled},
-		{name: "fault-receiver-stopped", ci: true, deadline: 4 * time.Minute, run: receiverStopped},
+		{name: "fault-receiver-stopped", deadline: 4 * time.Minute, run: receiverStopped},
 	}
 }
 

@@ -15,7 +15,7 @@ func faultRailScenarios() []scenario {
 		{name: "fault-cut-rails", ci: true, deadline: 6 * time.Minute, run: cutRails},
 		{name: "fault-cut-one-end", deadline: 4 * time.Minute, run: cutOneEnd},
 		{name: "fault-cut-both-briefly", deadline: 4 * time.Minute, run: cutBothBriefly},
-		{name: "fault-cut-both", ci: true, deadline: 4 * time.Minute, run: cutBoth},
+		{name: "fault-cut-both", deadline: 4 * time.Minute, run: cutBoth},
 	}
 }
 
