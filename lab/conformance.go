@@ -47,7 +47,7 @@ func (n *Node) RunIBVTest(ctx context.Context, pattern string, env ...string) er
 	b, err := n.Start(ctx, "ibv.test", remote.Command{
 		// One device a guest: from rxe0 to rxe1 in one network namespace
 		// packets do not find their way.
-		Env:  append([]string{"MOVER_IBV_DEVICES=rxe0"}, env...),
+		Env: append([]string{"MOVER_IBV_DEVICES=rxe0"}, env...),
 		// Random sequences are for the providers that run at full speed; here a
 		// few prove that the kernel agrees.
 		Args: []string{program, "-test.v", "-test.run", pattern, "-test.timeout", limit.String(),
