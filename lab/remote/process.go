@@ -59,6 +59,10 @@ func (c *Client) Start(ctx context.Context, command Command) (*Process, error) {
 		return nil, fmt.Errorf("%s: %w", shorten(what, 200), err)
 	}
 	p := &Process{client: c, command: command, pid: started.PID, cancel: cancel, done: make(chan struct{})}
+	// The end of the context alone is not noticed by a request whose body waits
+	// for the other side's window; closing the answer wakes it and resets the
+	// stream. It waits for nothing once the context has ended.
+	context.AfterFunc(life, func() { _ = resp.Body.Close() })
 	go func() {
 		defer close(p.done)
 		defer resp.Body.Close()
