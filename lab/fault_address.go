@@ -26,11 +26,10 @@ func gidMoves(ctx context.Context, l *Lab) error {
 	if err := l.startFaulty(ctx); err != nil {
 		return err
 	}
-	control, err := l.controlRail(ctx)
+	rail, err := l.dataRail(ctx)
 	if err != nil {
 		return err
 	}
-	rail := 1 - control
 	before, err := l.B.GIDIndex(ctx, rail)
 	if err != nil {
 		return err

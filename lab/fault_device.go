@@ -27,11 +27,10 @@ func deviceDeleted(ctx context.Context, l *Lab) error {
 	if err := l.startFaulty(ctx); err != nil {
 		return err
 	}
-	control, err := l.controlRail(ctx)
+	rail, err := l.dataRail(ctx)
 	if err != nil {
 		return err
 	}
-	rail := 1 - control
 	t, err := l.longTransfer(ctx, 15)
 	if err != nil {
 		return err

@@ -41,11 +41,10 @@ func cutRails(ctx context.Context, l *Lab) error {
 // cutDataRail cuts the rail that does not carry the control connection: what
 // was on it moves over the other one, within the same session.
 func (l *Lab) cutDataRail(ctx context.Context) error {
-	control, err := l.controlRail(ctx)
+	rail, err := l.dataRail(ctx)
 	if err != nil {
 		return err
 	}
-	rail := 1 - control
 	t, err := l.longTransfer(ctx, 8)
 	if err != nil {
 		return err
@@ -60,7 +59,7 @@ func (l *Lab) cutDataRail(ctx context.Context) error {
 	if err := t.awaitBytes(ctx, s.Progress.BytesDone); err != nil {
 		return err
 	}
-	l.Step("rail %d is down, and bytes move over rail %d", rail, control)
+	l.Step("rail %d is down, and bytes move over rail %d", rail, 1-rail)
 	if err := l.mendDuring(ctx, t, rail); err != nil {
 		return err
 	}
@@ -115,11 +114,10 @@ func cutOneEnd(ctx context.Context, l *Lab) error {
 	if err := l.startFaulty(ctx); err != nil {
 		return err
 	}
-	control, err := l.controlRail(ctx)
+	rail, err := l.dataRail(ctx)
 	if err != nil {
 		return err
 	}
-	rail := 1 - control
 	t, err := l.longTransfer(ctx, 8)
 	if err != nil {
 		return err
@@ -255,6 +253,12 @@ func (l *Lab) awaitPorts(ctx context.Context, state string, rails ...int) error 
 		}
 		return nil
 	})
+}
+
+// dataRail is the rail that does not carry the control connection.
+func (l *Lab) dataRail(ctx context.Context) (int, error) {
+	control, err := l.controlRail(ctx)
+	return 1 - control, err
 }
 
 // controlRail is the rail with the control connection between the nodes.

@@ -48,10 +48,12 @@ func checkRDMA(host device.Host, cfg *config.Config) []finding {
 		p := host.NoDevice()
 		out := []finding{bad("rdma", p.Fix, "%s; %s", p.What, modules)}
 		// It would stand in the way of a device that comes later.
-		if _, err := ibv.New(ibv.Config{Library: cfg.Devices.Libibverbs, Sys: host.Sys, Dev: host.Dev, Logger: discard}); err != nil && cfg.Devices.Libibverbs != "" {
+		err := ibv.Available()
+		if err == nil && cfg.Devices.Libibverbs != "" {
+			_, err = ibv.New(ibv.Config{Library: cfg.Devices.Libibverbs, Sys: host.Sys, Dev: host.Dev, Logger: discard})
+		}
+		if err != nil {
 			out = append(out, bad("libibverbs", device.LibraryFix(err), "%v", err))
-		} else if errors.Is(ibv.Available(), ibv.ErrUnavailable) {
-			out = append(out, bad("libibverbs", "", "%v", ibv.Available()))
 		}
 		return out
 	}
