@@ -51,7 +51,18 @@ type Config struct {
 	Logger    *slog.Logger   // discards
 	Clock     job.Clock      // for waits; job.SystemClock{}
 
+	// SocketUsers is who may use the Unix socket beside root and the user that
+	// the node runs as, by uid.
+	SocketUsers map[uint32]SocketUser
+
+	// What a node may lack; the endpoints then answer 501.
+	Planner Planner
+	Buffers Buffers
+	Drainer Drainer
+	Remote  Remote // without it, jobs of other nodes are shown as last heard of
+
 	MaxLongPolls    int           // requests that wait at a time; 256
+	MaxStreams      int           // streams of events, and of buffers' data, at a time, each; 64
 	MaxConnections  int           // 1024
 	ShutdownTimeout time.Duration // for requests under way when Serve's ctx ends; 5 s
 }
