@@ -20,6 +20,7 @@ const (
 	PreserveMode  Preserve = 1 << iota // permission bits; never setuid, setgid or sticky
 	PreserveMTime                      // modification time
 	PreserveOwner                      // numeric owner and group; needs CAP_CHOWN
+	PreserveXattrs                     // extended attributes of the user's namespace
 )
 
 // sizeMax is the largest file, 256 PiB: more than file systems hold, and sums
@@ -45,6 +46,14 @@ type CreateSpec struct {
 	Mode     fs.FileMode // with PreserveMode
 	MTime    time.Time   // with PreserveMTime, and what if_newer and if_different compare
 	UID, GID int         // with PreserveOwner
+	Xattrs   []Xattr     // with PreserveXattrs
+
+	// Sum, unless nil, makes if_different compare size and checksum instead of
+	// size and time, which reads the existing file. It continues a checksum over
+	// more bytes, beginning with 0, as hash/crc32.Update does; CRC is what it
+	// says of the whole source.
+	Sum func(sum uint32, p []byte) uint32
+	CRC uint32
 }
 
 // check refuses a spec that cannot be carried out, and cleans Rel.

@@ -56,3 +56,20 @@ func (r *Root) Published(rel string, inode Inode, size int64, durable bool) (boo
 	}
 	return true, nil
 }
+
+// NameInode is a name of a group and the inode that gets it.
+type NameInode struct {
+	Rel   string // below the group's base
+	Inode Inode
+	Size  int64 // of a regular file, in bytes; not looked at for a symlink
+}
+
+// PublishedGroup reports for each name whether it leads to the very inode that a
+// GroupSink of an earlier process gave it, as Published does for one file. With
+// durable it syncs the directories of those that do. A name whose directory
+// cannot be opened or synced is false.
+//
+// Errors: those of opening base, except that it is missing: then all are false.
+func (r *Root) PublishedGroup(base string, names []NameInode, durable bool) ([]bool, error) {
+	return nil, reason.New(reason.Internal, "look for a group in %q: not in this build", base)
+}
