@@ -98,7 +98,7 @@ func (s *service) Control(st controlServer) error {
 	defer c.abandon(o)
 	l.offered.Store(o)
 	if err := st.Send(&peerpb.Frame{Body: &peerpb.Frame_Welcome{Welcome: &peerpb.Welcome{
-		Version: o.version, Node: c.cfg.Identity.Name, Instance: c.instance, Session: o.id[:]}}}); err != nil {
+		Version: o.version, Node: c.cfg.Identity.Name, Instance: c.instance, Session: o.id[:], Asks: true}}}); err != nil {
 		return err
 	}
 	select {

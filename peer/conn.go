@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,6 +63,7 @@ type Conn struct {
 	out     [2]*outbox // by streamIndex
 	msgs    chan engine.Message
 	owner   owner
+	client  peerpb.PeerClient // for questions; nil unless this node dialled, and the peer answers there
 
 	stopOnce sync.Once
 	stop     chan struct{} // closed when the session starts to end
@@ -320,10 +320,11 @@ func (c *Conn) violated(err error) {
 		c.info.Name, c.info.Addr, err), true, peerpb.ClosingCode_CLOSING_VIOLATION, err.Error())
 }
 
-// tooLarge tells gRPC's refusal of a message over the limit. Only the
-// receiving side makes this code in this protocol.
+// tooLarge tells gRPC's refusal, on the receiving side, of a message over the
+// limit. The code alone does not: it is also that of a peer that is busy.
 func tooLarge(err error) bool {
-	return !errors.Is(err, io.EOF) && status.Code(err) == codes.ResourceExhausted
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.ResourceExhausted && strings.HasPrefix(s.Message(), "grpc: received message larger than max")
 }
 
 // printable makes text from a peer fit for a log line or a terminal.

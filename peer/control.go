@@ -18,8 +18,6 @@ import (
 	grpckeepalive "google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
-
-	"mover/peer/peerpb"
 )
 
 // MaxListen bounds Config.Listen.
@@ -42,6 +40,15 @@ type Config struct {
 	// called from any goroutine, at most once a second in the long run. nil:
 	// the node does not describe itself.
 	Describe func() Description
+	// Answer answers a question of a peer (see Control.Ask), in a goroutine of
+	// its own. ctx ends with the connection, after AnswerTimeout, or when the
+	// asker gives up or the Control is closed; Answer must return soon after,
+	// since Close waits for it. What it returns is at most MaxQuestionBytes and
+	// is not touched afterwards. An error reaches the asker as the
+	// *reason.Error in its chain, else as INTERNAL with its text; return
+	// ErrUnknownQuestion for a kind that is not known. In PeerInfo only Name,
+	// Fingerprint and Addr are set. nil: no kind is known.
+	Answer func(ctx context.Context, from PeerInfo, kind string, body []byte) ([]byte, error)
 	// Logger takes refusals, and sessions that begin and end. Required.
 	Logger *slog.Logger
 
@@ -50,6 +57,8 @@ type Config struct {
 	Keepalive        time.Duration // an idle connection is probed after it; at least 1 s; 5 s
 	KeepaliveTimeout time.Duration // and is dead without an answer for it; at least 1 s; 5 s
 	DrainTimeout     time.Duration // for queued messages when a session is closed; 1 s
+	AnswerTimeout    time.Duration // for the answer to a question; 90 s
+	QuestionIdle     time.Duration // a connection for questions is kept so long without one; 60 s
 	QueueFrames      int           // messages waiting on one stream; 4096
 	QueueBytes       int           // and their bytes; 64 MiB
 }
@@ -60,6 +69,8 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Keepalive, 5*time.Second)
 	setDefault(&c.KeepaliveTimeout, 5*time.Second)
 	setDefault(&c.DrainTimeout, time.Second)
+	setDefault(&c.AnswerTimeout, 90*time.Second)
+	setDefault(&c.QuestionIdle, time.Minute)
 	setDefault(&c.QueueFrames, 4096)
 	setDefault(&c.QueueBytes, 64<<20)
 }
@@ -81,6 +92,7 @@ type Control struct {
 	now       func() time.Time
 	refusals  *refusalLog
 	questions *questions
+	answers   *answers
 	gate      *gate
 	listeners []net.Listener
 	server    *grpc.Server
@@ -94,6 +106,7 @@ type Control struct {
 	trust   *trust
 	pairs   map[string]*pair // by the peer's name
 	live    map[*Conn]struct{}
+	askers  map[string]*asker // connections for questions, by the peer's name
 	started bool
 	closed  bool
 }
@@ -115,9 +128,9 @@ func newControl(cfg Config, now func() time.Time) (*Control, error) {
 		return nil, err
 	}
 	c := &Control{
-		cfg: cfg, now: now, refusals: newRefusalLog(cfg.Logger, now), questions: newQuestions(now), gate: newGate(),
+		cfg: cfg, now: now, refusals: newRefusalLog(cfg.Logger, now), questions: newQuestions(now), answers: newAnswers(), gate: newGate(),
 		keepalive: keepalive{cfg.Keepalive, cfg.KeepaliveTimeout},
-		instance:  make([]byte, 16), id: cfg.Identity, trust: tr, pairs: make(map[string]*pair), live: make(map[*Conn]struct{}),
+		instance:  make([]byte, 16), id: cfg.Identity, trust: tr, pairs: make(map[string]*pair), live: make(map[*Conn]struct{}), askers: make(map[string]*asker),
 		versions: versions{minVersion, Version},
 	}
 	_, _ = rand.Read(c.instance) // never fails (crypto/rand)
@@ -180,7 +193,9 @@ func (c *Control) newServer() *grpc.Server {
 		grpc.Creds(serverCreds{c}),
 		grpc.ForceServerCodecV2(newFrameCodec()),
 		grpc.ConnectionTimeout(c.cfg.HandshakeTimeout),
-		grpc.MaxConcurrentStreams(2),
+		// A session's two, a peer's questions, and a few more, so that one
+		// question too many is told so and does not wait in the peer's queue.
+		grpc.MaxConcurrentStreams(2+maxAnswersPerPeer+8),
 		grpc.MaxRecvMsgSize(maxFrameBytes),
 		grpc.MaxHeaderListSize(8<<10),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
@@ -191,7 +206,7 @@ func (c *Control) newServer() *grpc.Server {
 		// leaves room for its timers.
 		grpc.KeepaliveEnforcementPolicy(grpckeepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
-	peerpb.RegisterPeerServer(s, &service{c: c})
+	s.RegisterService(peerService(), &service{c: c})
 	return s
 }
 
@@ -270,7 +285,11 @@ func (c *Control) Reload(id *Identity, t Trust) error {
 			ended = append(ended, lost{p.conn, err})
 		}
 	}
+	strangers := c.dropAskers(func(a *asker) bool { return !c.stillTrusted(a.link) })
 	c.mu.Unlock()
+	for _, a := range strangers {
+		a.close()
+	}
 	for _, e := range ended {
 		e.conn.untrusted(e.err)
 	}
@@ -289,7 +308,11 @@ func (c *Control) Close() {
 	}
 	c.closed = true
 	conns := slices.Collect(maps.Keys(c.live))
+	askers := c.dropAskers(func(*asker) bool { return true })
 	c.mu.Unlock()
+	for _, a := range askers {
+		a.close()
+	}
 	for _, conn := range conns {
 		conn.Close("the node is shutting down")
 	}

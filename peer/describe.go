@@ -30,8 +30,8 @@ var ErrNoDescription = errors.New("the peer does not describe itself")
 // Describe asks the peer name at one of its addresses what it would offer. It
 // makes a connection of its own, authenticated as a session's is, and leaves
 // sessions alone. The error is a *RefusedError when one of the two nodes
-// declined the other, ErrNoDescription, a *ViolationError, or that of the
-// connection; ctx, and Config.DialTimeout, bound it. What it returns is checked
+// declined the other, ErrNoDescription, ErrBusy (the peer answers again in a
+// moment), a *ViolationError, or that of the connection; ctx, and Config.DialTimeout, bound it. What it returns is checked
 // for form only.
 func (c *Control) Describe(ctx context.Context, name, address string) (*Description, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
@@ -56,7 +56,10 @@ func (c *Control) Describe(ctx context.Context, name, address string) (*Descript
 	case codes.Unimplemented:
 		return nil, fmt.Errorf("%s: %w; upgrade mover on %q", address, ErrNoDescription, name)
 	case codes.ResourceExhausted:
-		return nil, fmt.Errorf("%s: %q answers such questions again in a moment: too many were asked; try again", address, name)
+		if tooLarge(err) {
+			return nil, fmt.Errorf("%s: %w", address, oversize("description", err))
+		}
+		return nil, fmt.Errorf("%s: %w: %q answers again in a moment; try again", address, ErrBusy, name)
 	default:
 		return nil, fmt.Errorf("%s: %w", address, timely(ctx, err))
 	}

@@ -165,23 +165,29 @@ func (c *Control) accepted(p *pair, a *attempt, yield bool) bool {
 // dialAll tries the addresses in turn. The error is a *reason.Error, or
 // errYield or errDuplicate.
 func (c *Control) dialAll(p *pair, a *attempt, addrs []string) error {
+	return c.inTurn(a.ctx, p.name, addrs, func(ctx context.Context, addr string) error { return c.dialOne(ctx, p, a, addr) })
+}
+
+// inTurn calls dial with each address of the peer name until one succeeds, and
+// sums up why none did.
+func (c *Control) inTurn(all context.Context, name string, addrs []string, dial func(context.Context, string) error) error {
 	var causes []error
 	refused := false
 	for _, addr := range addrs {
-		ctx, cancel := context.WithTimeout(a.ctx, c.cfg.DialTimeout)
-		err := c.dialOne(ctx, p, a, addr)
+		ctx, cancel := context.WithTimeout(all, c.cfg.DialTimeout)
+		err := dial(ctx, addr)
 		cancel()
 		var r *RefusedError
 		switch {
 		case err == nil, errors.Is(err, errYield), errors.Is(err, errDuplicate):
 			return err
 		case errors.As(err, &r) && errors.Is(r, ErrVersion):
-			return reason.New(reason.PeerRefused, "peer %q: %w", p.name, err)
+			return reason.New(reason.PeerRefused, "peer %q: %w", name, err)
 		case r != nil:
 			refused = true
 		}
 		causes = append(causes, err)
-		if a.ctx.Err() != nil {
+		if all.Err() != nil {
 			break
 		}
 	}
@@ -192,11 +198,11 @@ func (c *Control) dialAll(p *pair, a *attempt, addrs []string) error {
 	out := &reason.Error{Code: reason.PeerUnreachable, Err: errors.Join(causes...)}
 	if refused {
 		out.Code = reason.PeerRefused
-		out.Detail = fmt.Sprintf("peer %q: %s", p.name, strings.Join(texts, "; "))
+		out.Detail = fmt.Sprintf("peer %q: %s", name, strings.Join(texts, "; "))
 		return out
 	}
 	out.Detail = fmt.Sprintf("peer %q is unreachable: %s; check that mover runs there, its control addresses, and the firewall in between",
-		p.name, strings.Join(texts, "; "))
+		name, strings.Join(texts, "; "))
 	return out
 }
 
@@ -224,7 +230,8 @@ func (c *Control) dialOne(ctx context.Context, p *pair, a *attempt, addr string)
 	if err != nil {
 		return abort(fmt.Errorf("%s: %w", addr, err))
 	}
-	s, err := c.hail(streams, peerpb.NewPeerClient(cc), p, a)
+	client := peerpb.NewPeerClient(cc)
+	s, err := c.hail(streams, client, p, a)
 	if err != nil {
 		var refused *RefusedError
 		if errors.As(err, &refused) {
@@ -244,6 +251,9 @@ func (c *Control) dialOne(ctx context.Context, p *pair, a *attempt, addr string)
 	}
 	info := PeerInfo{Name: p.name, Fingerprint: l.key, Instance: s.instance, Version: s.version, Addr: l.RemoteAddr().String()}
 	conn := newConn(info, true, s.id, l, &c.cfg, c)
+	if s.asks {
+		conn.client = client
+	}
 	if !c.establishDialled(a, conn) {
 		return abort(errYield)
 	}
@@ -285,6 +295,7 @@ type hailed struct {
 	id             sessionID
 	version        uint32
 	instance       string
+	asks           bool
 }
 
 // hail says Hello and links the Items stream. ctx is that of the streams; the
@@ -314,7 +325,7 @@ func (c *Control) hail(ctx context.Context, client peerpb.PeerClient, p *pair, a
 		return nil, c.refusedBy(p.name, r)
 	}
 	w := f.GetWelcome()
-	s := &hailed{control: control, version: w.GetVersion(), instance: instanceText(w.GetInstance())}
+	s := &hailed{control: control, version: w.GetVersion(), instance: instanceText(w.GetInstance()), asks: w.GetAsks()}
 	switch {
 	case w == nil:
 		return nil, &ViolationError{Frame: "frame", Detail: "the answer to Hello is neither Welcome nor Refusal"}

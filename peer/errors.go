@@ -29,8 +29,16 @@ var (
 	ErrReplaced = errors.New("session replaced by a newer one")
 	// ErrOverflow: the peer does not take messages as fast as they are sent.
 	ErrOverflow = errors.New("send queue full")
-	// ErrMessage: a message given to Send breaks a limit of the protocol.
+	// ErrMessage: a message given to Send, or a question given to Ask, breaks a
+	// limit of the protocol.
 	ErrMessage = errors.New("message cannot be sent")
+
+	// ErrBusy: a question came while too many others were being answered, or
+	// had just been. The same question may be asked again in a moment.
+	ErrBusy = errors.New("too many questions at a time")
+	// ErrUnknownQuestion: the peer does not know questions of the kind asked;
+	// its version of the program is older.
+	ErrUnknownQuestion = errors.New("the peer does not know this question")
 )
 
 // errDuplicate: the peer keeps the session that it has.

@@ -13,8 +13,8 @@ const (
 	// oldest is the one least likely to be one.
 	maxHandshaking = 64
 	// maxPerPeer bounds one peer's connections: the session, one being
-	// replaced, and attempts.
-	maxPerPeer = 4
+	// replaced, one for questions, and attempts.
+	maxPerPeer = 5
 	// maxLinks bounds all authenticated inbound connections.
 	maxLinks = 1024
 )
@@ -68,7 +68,7 @@ func (g *gate) leave(a *arrival) {
 }
 
 // admit counts an authenticated link until it dies. When the peer has too
-// many, its oldest without a session goes; false means there is none such.
+// many, its oldest without a session goes, one without a question first; false means there is none such.
 func (g *gate) admit(l *link) bool {
 	g.mu.Lock()
 	if g.closed || g.total >= maxLinks {
@@ -78,7 +78,10 @@ func (g *gate) admit(l *link) bool {
 	mine := g.links[l.name]
 	var oldest *link
 	if len(mine) >= maxPerPeer {
-		i := slices.IndexFunc(mine, func(o *link) bool { return !o.up.Load() })
+		i := slices.IndexFunc(mine, func(o *link) bool { return !o.up.Load() && !o.answering() })
+		if i < 0 {
+			i = slices.IndexFunc(mine, func(o *link) bool { return !o.up.Load() })
+		}
 		if i < 0 {
 			g.mu.Unlock()
 			return false

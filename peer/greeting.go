@@ -81,7 +81,7 @@ func (s serverCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthIn
 	}
 	c.gate.leave(a)
 	l.timer = time.AfterFunc(c.cfg.HandshakeTimeout, func() {
-		if l.up.Load() {
+		if l.up.Load() || l.answering() {
 			return
 		}
 		if !l.asked.Load() {

@@ -34,6 +34,9 @@ type link struct {
 	asked   atomic.Bool // it came with a question, and not for a session
 	offered atomic.Pointer[offer]
 	gone    func() // gives back the place among the connections
+
+	mu        sync.Mutex
+	questions int // being answered
 }
 
 func newLink(tcp net.Conn, conn *tls.Conn, own string) *link {
@@ -101,6 +104,30 @@ func (l *link) established() {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
+}
+
+// question keeps an accepted link open while a question on it is answered.
+func (l *link) question() {
+	l.asked.Store(true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.questions++
+}
+
+// answered ends what question began. A link without a session then waits for
+// more of them for the time keep.
+func (l *link) answered(keep time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.questions--; l.questions == 0 && !l.up.Load() {
+		l.timer.Reset(keep) // does nothing if a session comes up meanwhile
+	}
+}
+
+func (l *link) answering() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.questions > 0
 }
 
 // tlsConfig is what both roles have in common. Certificates are judged by

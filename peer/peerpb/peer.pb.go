@@ -456,6 +456,208 @@ func (x *Description) GetReason() string {
 	return ""
 }
 
+type Question struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // 1 to 64 bytes
+	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"` // at most 1 MiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Question) Reset() {
+	*x = Question{}
+	mi := &file_peer_peerpb_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Question) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Question) ProtoMessage() {}
+
+func (x *Question) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_peerpb_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Question.ProtoReflect.Descriptor instead.
+func (*Question) Descriptor() ([]byte, []int) {
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Question) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Question) GetBody() []byte {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+type Answer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Result:
+	//
+	//	*Answer_Body
+	//	*Answer_Failure
+	//	*Answer_UnknownKind
+	Result        isAnswer_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answer) Reset() {
+	*x = Answer{}
+	mi := &file_peer_peerpb_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answer) ProtoMessage() {}
+
+func (x *Answer) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_peerpb_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
+func (*Answer) Descriptor() ([]byte, []int) {
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Answer) GetResult() isAnswer_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *Answer) GetBody() []byte {
+	if x != nil {
+		if x, ok := x.Result.(*Answer_Body); ok {
+			return x.Body
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetFailure() *Failure {
+	if x != nil {
+		if x, ok := x.Result.(*Answer_Failure); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetUnknownKind() bool {
+	if x != nil {
+		if x, ok := x.Result.(*Answer_UnknownKind); ok {
+			return x.UnknownKind
+		}
+	}
+	return false
+}
+
+type isAnswer_Result interface {
+	isAnswer_Result()
+}
+
+type Answer_Body struct {
+	Body []byte `protobuf:"bytes,1,opt,name=body,proto3,oneof"` // at most 1 MiB
+}
+
+type Answer_Failure struct {
+	Failure *Failure `protobuf:"bytes,2,opt,name=failure,proto3,oneof"`
+}
+
+type Answer_UnknownKind struct {
+	UnknownKind bool `protobuf:"varint,3,opt,name=unknown_kind,json=unknownKind,proto3,oneof"` // the peer does not know such questions
+}
+
+func (*Answer_Body) isAnswer_Result() {}
+
+func (*Answer_Failure) isAnswer_Result() {}
+
+func (*Answer_UnknownKind) isAnswer_Result() {}
+
+type Failure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // of package reason
+	Detail        string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_peer_peerpb_peer_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_peerpb_peer_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Failure) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Failure) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // Frame is the only message on either stream.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -492,7 +694,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[2]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +706,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[2]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +719,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Frame) GetBody() isFrame_Body {
@@ -909,7 +1111,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[3]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1123,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[3]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1136,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetVersion() uint32 {
@@ -979,13 +1181,14 @@ type Welcome struct {
 	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	Instance      []byte                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
 	Session       []byte                 `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"` // 16 random bytes; the token that Link presents
+	Asks          bool                   `protobuf:"varint,5,opt,name=asks,proto3" json:"asks,omitempty"`      // Ask is answered on this connection, beside the session
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[4]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1200,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[4]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1213,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Welcome) GetVersion() uint32 {
@@ -1041,6 +1244,13 @@ func (x *Welcome) GetSession() []byte {
 	return nil
 }
 
+func (x *Welcome) GetAsks() bool {
+	if x != nil {
+		return x.Asks
+	}
+	return false
+}
+
 // Refusal declines a Hello; nothing follows it.
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1054,7 +1264,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[5]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1276,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[5]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1289,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Refusal) GetCode() RefusalCode {
@@ -1120,7 +1330,7 @@ type Link struct {
 
 func (x *Link) Reset() {
 	*x = Link{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[6]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1342,7 @@ func (x *Link) String() string {
 func (*Link) ProtoMessage() {}
 
 func (x *Link) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[6]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1355,7 @@ func (x *Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Link.ProtoReflect.Descriptor instead.
 func (*Link) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Link) GetSession() []byte {
@@ -1164,7 +1374,7 @@ type Linked struct {
 
 func (x *Linked) Reset() {
 	*x = Linked{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[7]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1386,7 @@ func (x *Linked) String() string {
 func (*Linked) ProtoMessage() {}
 
 func (x *Linked) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[7]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1399,7 @@ func (x *Linked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Linked.ProtoReflect.Descriptor instead.
 func (*Linked) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{10}
 }
 
 // Closing is the last frame on each stream of a side that ends the session.
@@ -1203,7 +1413,7 @@ type Closing struct {
 
 func (x *Closing) Reset() {
 	*x = Closing{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[8]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1425,7 @@ func (x *Closing) String() string {
 func (*Closing) ProtoMessage() {}
 
 func (x *Closing) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[8]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1438,7 @@ func (x *Closing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closing.ProtoReflect.Descriptor instead.
 func (*Closing) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Closing) GetCode() ClosingCode {
@@ -1258,7 +1468,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[9]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1480,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[9]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1493,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Open) GetPorts() []*PortOffer {
@@ -1341,7 +1551,7 @@ type PortOffer struct {
 
 func (x *PortOffer) Reset() {
 	*x = PortOffer{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[10]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1563,7 @@ func (x *PortOffer) String() string {
 func (*PortOffer) ProtoMessage() {}
 
 func (x *PortOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[10]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1576,7 @@ func (x *PortOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortOffer.ProtoReflect.Descriptor instead.
 func (*PortOffer) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PortOffer) GetProvider() string {
@@ -1465,7 +1675,7 @@ type GroupOpen struct {
 
 func (x *GroupOpen) Reset() {
 	*x = GroupOpen{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[11]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1687,7 @@ func (x *GroupOpen) String() string {
 func (*GroupOpen) ProtoMessage() {}
 
 func (x *GroupOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[11]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1700,7 @@ func (x *GroupOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOpen.ProtoReflect.Descriptor instead.
 func (*GroupOpen) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GroupOpen) GetGroup() uint32 {
@@ -1532,7 +1742,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[12]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1754,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[12]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1767,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Region) GetRail() uint32 {
@@ -1597,7 +1807,7 @@ type LaneEnd struct {
 
 func (x *LaneEnd) Reset() {
 	*x = LaneEnd{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[13]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1819,7 @@ func (x *LaneEnd) String() string {
 func (*LaneEnd) ProtoMessage() {}
 
 func (x *LaneEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[13]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1832,7 @@ func (x *LaneEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneEnd.ProtoReflect.Descriptor instead.
 func (*LaneEnd) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LaneEnd) GetLane() uint32 {
@@ -1690,7 +1900,7 @@ type LaneOpen struct {
 
 func (x *LaneOpen) Reset() {
 	*x = LaneOpen{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[14]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1912,7 @@ func (x *LaneOpen) String() string {
 func (*LaneOpen) ProtoMessage() {}
 
 func (x *LaneOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[14]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1925,7 @@ func (x *LaneOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneOpen.ProtoReflect.Descriptor instead.
 func (*LaneOpen) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LaneOpen) GetLanes() []*LaneEnd {
@@ -1734,7 +1944,7 @@ type LaneOpened struct {
 
 func (x *LaneOpened) Reset() {
 	*x = LaneOpened{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[15]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1956,7 @@ func (x *LaneOpened) String() string {
 func (*LaneOpened) ProtoMessage() {}
 
 func (x *LaneOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[15]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1969,7 @@ func (x *LaneOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneOpened.ProtoReflect.Descriptor instead.
 func (*LaneOpened) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{15}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LaneOpened) GetLanes() []*LaneEnd {
@@ -1778,7 +1988,7 @@ type LaneReady struct {
 
 func (x *LaneReady) Reset() {
 	*x = LaneReady{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[16]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +2000,7 @@ func (x *LaneReady) String() string {
 func (*LaneReady) ProtoMessage() {}
 
 func (x *LaneReady) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[16]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +2013,7 @@ func (x *LaneReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneReady.ProtoReflect.Descriptor instead.
 func (*LaneReady) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LaneReady) GetLanes() []*LaneRef {
@@ -1823,7 +2033,7 @@ type LaneRef struct {
 
 func (x *LaneRef) Reset() {
 	*x = LaneRef{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[17]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +2045,7 @@ func (x *LaneRef) String() string {
 func (*LaneRef) ProtoMessage() {}
 
 func (x *LaneRef) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[17]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +2058,7 @@ func (x *LaneRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneRef.ProtoReflect.Descriptor instead.
 func (*LaneRef) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LaneRef) GetLane() uint32 {
@@ -1877,7 +2087,7 @@ type LaneDown struct {
 
 func (x *LaneDown) Reset() {
 	*x = LaneDown{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[18]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2099,7 @@ func (x *LaneDown) String() string {
 func (*LaneDown) ProtoMessage() {}
 
 func (x *LaneDown) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[18]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2112,7 @@ func (x *LaneDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneDown.ProtoReflect.Descriptor instead.
 func (*LaneDown) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LaneDown) GetLane() *LaneRef {
@@ -1944,7 +2154,7 @@ type LaneDownAnswer struct {
 
 func (x *LaneDownAnswer) Reset() {
 	*x = LaneDownAnswer{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[19]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2166,7 @@ func (x *LaneDownAnswer) String() string {
 func (*LaneDownAnswer) ProtoMessage() {}
 
 func (x *LaneDownAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[19]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2179,7 @@ func (x *LaneDownAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneDownAnswer.ProtoReflect.Descriptor instead.
 func (*LaneDownAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LaneDownAnswer) GetLane() *LaneRef {
@@ -2003,7 +2213,7 @@ type SlotRef struct {
 
 func (x *SlotRef) Reset() {
 	*x = SlotRef{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[20]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2225,7 @@ func (x *SlotRef) String() string {
 func (*SlotRef) ProtoMessage() {}
 
 func (x *SlotRef) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[20]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2238,7 @@ func (x *SlotRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotRef.ProtoReflect.Descriptor instead.
 func (*SlotRef) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SlotRef) GetIndex() uint32 {
@@ -2054,7 +2264,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[21]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2276,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[21]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2289,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{21}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Ping) GetSeq() uint64 {
@@ -2098,7 +2308,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[22]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2320,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[22]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2333,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{22}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Pong) GetSeq() uint64 {
@@ -2143,7 +2353,7 @@ type Bye struct {
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[23]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2365,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[23]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2378,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{23}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Bye) GetCode() uint32 {
@@ -2195,7 +2405,7 @@ type ItemRef struct {
 
 func (x *ItemRef) Reset() {
 	*x = ItemRef{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[24]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2417,7 @@ func (x *ItemRef) String() string {
 func (*ItemRef) ProtoMessage() {}
 
 func (x *ItemRef) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[24]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2430,7 @@ func (x *ItemRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemRef.ProtoReflect.Descriptor instead.
 func (*ItemRef) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{24}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ItemRef) GetItem() uint64 {
@@ -2250,7 +2460,7 @@ type ItemOffer struct {
 
 func (x *ItemOffer) Reset() {
 	*x = ItemOffer{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[25]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2472,7 @@ func (x *ItemOffer) String() string {
 func (*ItemOffer) ProtoMessage() {}
 
 func (x *ItemOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[25]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2485,7 @@ func (x *ItemOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemOffer.ProtoReflect.Descriptor instead.
 func (*ItemOffer) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{25}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ItemOffer) GetRef() *ItemRef {
@@ -2325,7 +2535,7 @@ type ItemAnswer struct {
 
 func (x *ItemAnswer) Reset() {
 	*x = ItemAnswer{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[26]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2547,7 @@ func (x *ItemAnswer) String() string {
 func (*ItemAnswer) ProtoMessage() {}
 
 func (x *ItemAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[26]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2560,7 @@ func (x *ItemAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemAnswer.ProtoReflect.Descriptor instead.
 func (*ItemAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{26}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ItemAnswer) GetRef() *ItemRef {
@@ -2394,7 +2604,7 @@ type MemoryRegion struct {
 
 func (x *MemoryRegion) Reset() {
 	*x = MemoryRegion{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[27]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2616,7 @@ func (x *MemoryRegion) String() string {
 func (*MemoryRegion) ProtoMessage() {}
 
 func (x *MemoryRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[27]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2629,7 @@ func (x *MemoryRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRegion.ProtoReflect.Descriptor instead.
 func (*MemoryRegion) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{27}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MemoryRegion) GetRail() uint32 {
@@ -2470,7 +2680,7 @@ type SegmentGrant struct {
 
 func (x *SegmentGrant) Reset() {
 	*x = SegmentGrant{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[28]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2692,7 @@ func (x *SegmentGrant) String() string {
 func (*SegmentGrant) ProtoMessage() {}
 
 func (x *SegmentGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[28]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2705,7 @@ func (x *SegmentGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentGrant.ProtoReflect.Descriptor instead.
 func (*SegmentGrant) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{28}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SegmentGrant) GetRef() *ItemRef {
@@ -2542,7 +2752,7 @@ type SegmentGrants struct {
 
 func (x *SegmentGrants) Reset() {
 	*x = SegmentGrants{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[29]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2764,7 @@ func (x *SegmentGrants) String() string {
 func (*SegmentGrants) ProtoMessage() {}
 
 func (x *SegmentGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[29]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2777,7 @@ func (x *SegmentGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentGrants.ProtoReflect.Descriptor instead.
 func (*SegmentGrants) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{29}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SegmentGrants) GetGrants() []*SegmentGrant {
@@ -2590,7 +2800,7 @@ type SegmentAck struct {
 
 func (x *SegmentAck) Reset() {
 	*x = SegmentAck{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[30]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2812,7 @@ func (x *SegmentAck) String() string {
 func (*SegmentAck) ProtoMessage() {}
 
 func (x *SegmentAck) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[30]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2825,7 @@ func (x *SegmentAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentAck.ProtoReflect.Descriptor instead.
 func (*SegmentAck) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{30}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SegmentAck) GetGroup() uint32 {
@@ -2662,7 +2872,7 @@ type SegmentAcks struct {
 
 func (x *SegmentAcks) Reset() {
 	*x = SegmentAcks{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[31]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2884,7 @@ func (x *SegmentAcks) String() string {
 func (*SegmentAcks) ProtoMessage() {}
 
 func (x *SegmentAcks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[31]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2897,7 @@ func (x *SegmentAcks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentAcks.ProtoReflect.Descriptor instead.
 func (*SegmentAcks) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{31}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SegmentAcks) GetAcks() []*SegmentAck {
@@ -2710,7 +2920,7 @@ type RecordAck struct {
 
 func (x *RecordAck) Reset() {
 	*x = RecordAck{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[32]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2932,7 @@ func (x *RecordAck) String() string {
 func (*RecordAck) ProtoMessage() {}
 
 func (x *RecordAck) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[32]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2945,7 @@ func (x *RecordAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAck.ProtoReflect.Descriptor instead.
 func (*RecordAck) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{32}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RecordAck) GetRef() *ItemRef {
@@ -2782,7 +2992,7 @@ type RecordAcks struct {
 
 func (x *RecordAcks) Reset() {
 	*x = RecordAcks{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[33]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +3004,7 @@ func (x *RecordAcks) String() string {
 func (*RecordAcks) ProtoMessage() {}
 
 func (x *RecordAcks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[33]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +3017,7 @@ func (x *RecordAcks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAcks.ProtoReflect.Descriptor instead.
 func (*RecordAcks) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{33}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RecordAcks) GetAcks() []*RecordAck {
@@ -2827,7 +3037,7 @@ type ItemCommit struct {
 
 func (x *ItemCommit) Reset() {
 	*x = ItemCommit{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[34]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2839,7 +3049,7 @@ func (x *ItemCommit) String() string {
 func (*ItemCommit) ProtoMessage() {}
 
 func (x *ItemCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[34]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2852,7 +3062,7 @@ func (x *ItemCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemCommit.ProtoReflect.Descriptor instead.
 func (*ItemCommit) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{34}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ItemCommit) GetRef() *ItemRef {
@@ -2881,7 +3091,7 @@ type ItemDone struct {
 
 func (x *ItemDone) Reset() {
 	*x = ItemDone{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[35]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +3103,7 @@ func (x *ItemDone) String() string {
 func (*ItemDone) ProtoMessage() {}
 
 func (x *ItemDone) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[35]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +3116,7 @@ func (x *ItemDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemDone.ProtoReflect.Descriptor instead.
 func (*ItemDone) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{35}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ItemDone) GetRef() *ItemRef {
@@ -2948,7 +3158,7 @@ type ItemAbort struct {
 
 func (x *ItemAbort) Reset() {
 	*x = ItemAbort{}
-	mi := &file_peer_peerpb_peer_proto_msgTypes[36]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3170,7 @@ func (x *ItemAbort) String() string {
 func (*ItemAbort) ProtoMessage() {}
 
 func (x *ItemAbort) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_peerpb_peer_proto_msgTypes[36]
+	mi := &file_peer_peerpb_peer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2973,7 +3183,7 @@ func (x *ItemAbort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemAbort.ProtoReflect.Descriptor instead.
 func (*ItemAbort) Descriptor() ([]byte, []int) {
-	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{36}
+	return file_peer_peerpb_peer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ItemAbort) GetRef() *ItemRef {
@@ -3007,7 +3217,18 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12.\n" +
 	"\x05ports\x18\x03 \x03(\v2\x18.mover.peer.v1.PortOfferR\x05ports\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xbd\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"2\n" +
+	"\bQuestion\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04body\x18\x02 \x01(\fR\x04body\"\x81\x01\n" +
+	"\x06Answer\x12\x14\n" +
+	"\x04body\x18\x01 \x01(\fH\x00R\x04body\x122\n" +
+	"\afailure\x18\x02 \x01(\v2\x16.mover.peer.v1.FailureH\x00R\afailure\x12#\n" +
+	"\funknown_kind\x18\x03 \x01(\bH\x00R\vunknownKindB\b\n" +
+	"\x06result\"5\n" +
+	"\aFailure\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\rR\x04code\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xbd\n" +
 	"\n" +
 	"\x05Frame\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.mover.peer.v1.HelloH\x00R\x05hello\x122\n" +
@@ -3049,12 +3270,13 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"minVersion\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x1a\n" +
 	"\binstance\x18\x04 \x01(\fR\binstance\x12!\n" +
-	"\flast_session\x18\x05 \x01(\fR\vlastSession\"m\n" +
+	"\flast_session\x18\x05 \x01(\fR\vlastSession\"\x81\x01\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\fR\binstance\x12\x18\n" +
-	"\asession\x18\x04 \x01(\fR\asession\"\x8c\x01\n" +
+	"\asession\x18\x04 \x01(\fR\asession\x12\x12\n" +
+	"\x04asks\x18\x05 \x01(\bR\x04asks\"\x8c\x01\n" +
 	"\aRefusal\x12.\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1a.mover.peer.v1.RefusalCodeR\x04code\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x18\n" +
@@ -3231,11 +3453,12 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\bItemKind\x12\x14\n" +
 	"\x10ITEM_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vITEM_STAGED\x10\x01\x12\x0f\n" +
-	"\vITEM_DIRECT\x10\x022\xc2\x01\n" +
+	"\vITEM_DIRECT\x10\x022\xf9\x01\n" +
 	"\x04Peer\x129\n" +
 	"\aControl\x12\x14.mover.peer.v1.Frame\x1a\x14.mover.peer.v1.Frame(\x010\x01\x127\n" +
 	"\x05Items\x12\x14.mover.peer.v1.Frame\x1a\x14.mover.peer.v1.Frame(\x010\x01\x12F\n" +
-	"\bDescribe\x12\x1e.mover.peer.v1.DescribeRequest\x1a\x1a.mover.peer.v1.DescriptionB\x13Z\x11mover/peer/peerpbb\x06proto3"
+	"\bDescribe\x12\x1e.mover.peer.v1.DescribeRequest\x1a\x1a.mover.peer.v1.Description\x125\n" +
+	"\x03Ask\x12\x17.mover.peer.v1.Question\x1a\x15.mover.peer.v1.AnswerB\x13Z\x11mover/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_peerpb_peer_proto_rawDescOnce sync.Once
@@ -3250,7 +3473,7 @@ func file_peer_peerpb_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_peerpb_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_peer_peerpb_peer_proto_goTypes = []any{
 	(RefusalCode)(0),        // 0: mover.peer.v1.RefusalCode
 	(ClosingCode)(0),        // 1: mover.peer.v1.ClosingCode
@@ -3260,110 +3483,116 @@ var file_peer_peerpb_peer_proto_goTypes = []any{
 	(ItemKind)(0),           // 5: mover.peer.v1.ItemKind
 	(*DescribeRequest)(nil), // 6: mover.peer.v1.DescribeRequest
 	(*Description)(nil),     // 7: mover.peer.v1.Description
-	(*Frame)(nil),           // 8: mover.peer.v1.Frame
-	(*Hello)(nil),           // 9: mover.peer.v1.Hello
-	(*Welcome)(nil),         // 10: mover.peer.v1.Welcome
-	(*Refusal)(nil),         // 11: mover.peer.v1.Refusal
-	(*Link)(nil),            // 12: mover.peer.v1.Link
-	(*Linked)(nil),          // 13: mover.peer.v1.Linked
-	(*Closing)(nil),         // 14: mover.peer.v1.Closing
-	(*Open)(nil),            // 15: mover.peer.v1.Open
-	(*PortOffer)(nil),       // 16: mover.peer.v1.PortOffer
-	(*GroupOpen)(nil),       // 17: mover.peer.v1.GroupOpen
-	(*Region)(nil),          // 18: mover.peer.v1.Region
-	(*LaneEnd)(nil),         // 19: mover.peer.v1.LaneEnd
-	(*LaneOpen)(nil),        // 20: mover.peer.v1.LaneOpen
-	(*LaneOpened)(nil),      // 21: mover.peer.v1.LaneOpened
-	(*LaneReady)(nil),       // 22: mover.peer.v1.LaneReady
-	(*LaneRef)(nil),         // 23: mover.peer.v1.LaneRef
-	(*LaneDown)(nil),        // 24: mover.peer.v1.LaneDown
-	(*LaneDownAnswer)(nil),  // 25: mover.peer.v1.LaneDownAnswer
-	(*SlotRef)(nil),         // 26: mover.peer.v1.SlotRef
-	(*Ping)(nil),            // 27: mover.peer.v1.Ping
-	(*Pong)(nil),            // 28: mover.peer.v1.Pong
-	(*Bye)(nil),             // 29: mover.peer.v1.Bye
-	(*ItemRef)(nil),         // 30: mover.peer.v1.ItemRef
-	(*ItemOffer)(nil),       // 31: mover.peer.v1.ItemOffer
-	(*ItemAnswer)(nil),      // 32: mover.peer.v1.ItemAnswer
-	(*MemoryRegion)(nil),    // 33: mover.peer.v1.MemoryRegion
-	(*SegmentGrant)(nil),    // 34: mover.peer.v1.SegmentGrant
-	(*SegmentGrants)(nil),   // 35: mover.peer.v1.SegmentGrants
-	(*SegmentAck)(nil),      // 36: mover.peer.v1.SegmentAck
-	(*SegmentAcks)(nil),     // 37: mover.peer.v1.SegmentAcks
-	(*RecordAck)(nil),       // 38: mover.peer.v1.RecordAck
-	(*RecordAcks)(nil),      // 39: mover.peer.v1.RecordAcks
-	(*ItemCommit)(nil),      // 40: mover.peer.v1.ItemCommit
-	(*ItemDone)(nil),        // 41: mover.peer.v1.ItemDone
-	(*ItemAbort)(nil),       // 42: mover.peer.v1.ItemAbort
+	(*Question)(nil),        // 8: mover.peer.v1.Question
+	(*Answer)(nil),          // 9: mover.peer.v1.Answer
+	(*Failure)(nil),         // 10: mover.peer.v1.Failure
+	(*Frame)(nil),           // 11: mover.peer.v1.Frame
+	(*Hello)(nil),           // 12: mover.peer.v1.Hello
+	(*Welcome)(nil),         // 13: mover.peer.v1.Welcome
+	(*Refusal)(nil),         // 14: mover.peer.v1.Refusal
+	(*Link)(nil),            // 15: mover.peer.v1.Link
+	(*Linked)(nil),          // 16: mover.peer.v1.Linked
+	(*Closing)(nil),         // 17: mover.peer.v1.Closing
+	(*Open)(nil),            // 18: mover.peer.v1.Open
+	(*PortOffer)(nil),       // 19: mover.peer.v1.PortOffer
+	(*GroupOpen)(nil),       // 20: mover.peer.v1.GroupOpen
+	(*Region)(nil),          // 21: mover.peer.v1.Region
+	(*LaneEnd)(nil),         // 22: mover.peer.v1.LaneEnd
+	(*LaneOpen)(nil),        // 23: mover.peer.v1.LaneOpen
+	(*LaneOpened)(nil),      // 24: mover.peer.v1.LaneOpened
+	(*LaneReady)(nil),       // 25: mover.peer.v1.LaneReady
+	(*LaneRef)(nil),         // 26: mover.peer.v1.LaneRef
+	(*LaneDown)(nil),        // 27: mover.peer.v1.LaneDown
+	(*LaneDownAnswer)(nil),  // 28: mover.peer.v1.LaneDownAnswer
+	(*SlotRef)(nil),         // 29: mover.peer.v1.SlotRef
+	(*Ping)(nil),            // 30: mover.peer.v1.Ping
+	(*Pong)(nil),            // 31: mover.peer.v1.Pong
+	(*Bye)(nil),             // 32: mover.peer.v1.Bye
+	(*ItemRef)(nil),         // 33: mover.peer.v1.ItemRef
+	(*ItemOffer)(nil),       // 34: mover.peer.v1.ItemOffer
+	(*ItemAnswer)(nil),      // 35: mover.peer.v1.ItemAnswer
+	(*MemoryRegion)(nil),    // 36: mover.peer.v1.MemoryRegion
+	(*SegmentGrant)(nil),    // 37: mover.peer.v1.SegmentGrant
+	(*SegmentGrants)(nil),   // 38: mover.peer.v1.SegmentGrants
+	(*SegmentAck)(nil),      // 39: mover.peer.v1.SegmentAck
+	(*SegmentAcks)(nil),     // 40: mover.peer.v1.SegmentAcks
+	(*RecordAck)(nil),       // 41: mover.peer.v1.RecordAck
+	(*RecordAcks)(nil),      // 42: mover.peer.v1.RecordAcks
+	(*ItemCommit)(nil),      // 43: mover.peer.v1.ItemCommit
+	(*ItemDone)(nil),        // 44: mover.peer.v1.ItemDone
+	(*ItemAbort)(nil),       // 45: mover.peer.v1.ItemAbort
 }
 var file_peer_peerpb_peer_proto_depIdxs = []int32{
-	16, // 0: mover.peer.v1.Description.ports:type_name -> mover.peer.v1.PortOffer
-	9,  // 1: mover.peer.v1.Frame.hello:type_name -> mover.peer.v1.Hello
-	10, // 2: mover.peer.v1.Frame.welcome:type_name -> mover.peer.v1.Welcome
-	11, // 3: mover.peer.v1.Frame.refusal:type_name -> mover.peer.v1.Refusal
-	12, // 4: mover.peer.v1.Frame.link:type_name -> mover.peer.v1.Link
-	13, // 5: mover.peer.v1.Frame.linked:type_name -> mover.peer.v1.Linked
-	14, // 6: mover.peer.v1.Frame.closing:type_name -> mover.peer.v1.Closing
-	15, // 7: mover.peer.v1.Frame.open:type_name -> mover.peer.v1.Open
-	17, // 8: mover.peer.v1.Frame.group_open:type_name -> mover.peer.v1.GroupOpen
-	20, // 9: mover.peer.v1.Frame.lane_open:type_name -> mover.peer.v1.LaneOpen
-	21, // 10: mover.peer.v1.Frame.lane_opened:type_name -> mover.peer.v1.LaneOpened
-	22, // 11: mover.peer.v1.Frame.lane_ready:type_name -> mover.peer.v1.LaneReady
-	24, // 12: mover.peer.v1.Frame.lane_down:type_name -> mover.peer.v1.LaneDown
-	25, // 13: mover.peer.v1.Frame.lane_down_answer:type_name -> mover.peer.v1.LaneDownAnswer
-	27, // 14: mover.peer.v1.Frame.ping:type_name -> mover.peer.v1.Ping
-	28, // 15: mover.peer.v1.Frame.pong:type_name -> mover.peer.v1.Pong
-	29, // 16: mover.peer.v1.Frame.bye:type_name -> mover.peer.v1.Bye
-	31, // 17: mover.peer.v1.Frame.item_offer:type_name -> mover.peer.v1.ItemOffer
-	32, // 18: mover.peer.v1.Frame.item_answer:type_name -> mover.peer.v1.ItemAnswer
-	35, // 19: mover.peer.v1.Frame.segment_grants:type_name -> mover.peer.v1.SegmentGrants
-	37, // 20: mover.peer.v1.Frame.segment_acks:type_name -> mover.peer.v1.SegmentAcks
-	39, // 21: mover.peer.v1.Frame.record_acks:type_name -> mover.peer.v1.RecordAcks
-	40, // 22: mover.peer.v1.Frame.item_commit:type_name -> mover.peer.v1.ItemCommit
-	41, // 23: mover.peer.v1.Frame.item_done:type_name -> mover.peer.v1.ItemDone
-	42, // 24: mover.peer.v1.Frame.item_abort:type_name -> mover.peer.v1.ItemAbort
-	0,  // 25: mover.peer.v1.Refusal.code:type_name -> mover.peer.v1.RefusalCode
-	1,  // 26: mover.peer.v1.Closing.code:type_name -> mover.peer.v1.ClosingCode
-	16, // 27: mover.peer.v1.Open.ports:type_name -> mover.peer.v1.PortOffer
-	2,  // 28: mover.peer.v1.PortOffer.link_layer:type_name -> mover.peer.v1.LinkLayer
-	3,  // 29: mover.peer.v1.PortOffer.gid_type:type_name -> mover.peer.v1.GIDType
-	4,  // 30: mover.peer.v1.PortOffer.mtu:type_name -> mover.peer.v1.MTU
-	18, // 31: mover.peer.v1.GroupOpen.regions:type_name -> mover.peer.v1.Region
-	4,  // 32: mover.peer.v1.LaneEnd.mtu:type_name -> mover.peer.v1.MTU
-	19, // 33: mover.peer.v1.LaneOpen.lanes:type_name -> mover.peer.v1.LaneEnd
-	19, // 34: mover.peer.v1.LaneOpened.lanes:type_name -> mover.peer.v1.LaneEnd
-	23, // 35: mover.peer.v1.LaneReady.lanes:type_name -> mover.peer.v1.LaneRef
-	23, // 36: mover.peer.v1.LaneDown.lane:type_name -> mover.peer.v1.LaneRef
-	26, // 37: mover.peer.v1.LaneDown.slots:type_name -> mover.peer.v1.SlotRef
-	26, // 38: mover.peer.v1.LaneDown.segments:type_name -> mover.peer.v1.SlotRef
-	23, // 39: mover.peer.v1.LaneDownAnswer.lane:type_name -> mover.peer.v1.LaneRef
-	26, // 40: mover.peer.v1.LaneDownAnswer.slots:type_name -> mover.peer.v1.SlotRef
-	26, // 41: mover.peer.v1.LaneDownAnswer.segments:type_name -> mover.peer.v1.SlotRef
-	30, // 42: mover.peer.v1.ItemOffer.ref:type_name -> mover.peer.v1.ItemRef
-	5,  // 43: mover.peer.v1.ItemOffer.kind:type_name -> mover.peer.v1.ItemKind
-	30, // 44: mover.peer.v1.ItemAnswer.ref:type_name -> mover.peer.v1.ItemRef
-	33, // 45: mover.peer.v1.ItemAnswer.regions:type_name -> mover.peer.v1.MemoryRegion
-	30, // 46: mover.peer.v1.SegmentGrant.ref:type_name -> mover.peer.v1.ItemRef
-	26, // 47: mover.peer.v1.SegmentGrant.seg:type_name -> mover.peer.v1.SlotRef
-	34, // 48: mover.peer.v1.SegmentGrants.grants:type_name -> mover.peer.v1.SegmentGrant
-	26, // 49: mover.peer.v1.SegmentAck.seg:type_name -> mover.peer.v1.SlotRef
-	36, // 50: mover.peer.v1.SegmentAcks.acks:type_name -> mover.peer.v1.SegmentAck
-	30, // 51: mover.peer.v1.RecordAck.ref:type_name -> mover.peer.v1.ItemRef
-	38, // 52: mover.peer.v1.RecordAcks.acks:type_name -> mover.peer.v1.RecordAck
-	30, // 53: mover.peer.v1.ItemCommit.ref:type_name -> mover.peer.v1.ItemRef
-	30, // 54: mover.peer.v1.ItemDone.ref:type_name -> mover.peer.v1.ItemRef
-	30, // 55: mover.peer.v1.ItemAbort.ref:type_name -> mover.peer.v1.ItemRef
-	8,  // 56: mover.peer.v1.Peer.Control:input_type -> mover.peer.v1.Frame
-	8,  // 57: mover.peer.v1.Peer.Items:input_type -> mover.peer.v1.Frame
-	6,  // 58: mover.peer.v1.Peer.Describe:input_type -> mover.peer.v1.DescribeRequest
-	8,  // 59: mover.peer.v1.Peer.Control:output_type -> mover.peer.v1.Frame
-	8,  // 60: mover.peer.v1.Peer.Items:output_type -> mover.peer.v1.Frame
-	7,  // 61: mover.peer.v1.Peer.Describe:output_type -> mover.peer.v1.Description
-	59, // [59:62] is the sub-list for method output_type
-	56, // [56:59] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	19, // 0: mover.peer.v1.Description.ports:type_name -> mover.peer.v1.PortOffer
+	10, // 1: mover.peer.v1.Answer.failure:type_name -> mover.peer.v1.Failure
+	12, // 2: mover.peer.v1.Frame.hello:type_name -> mover.peer.v1.Hello
+	13, // 3: mover.peer.v1.Frame.welcome:type_name -> mover.peer.v1.Welcome
+	14, // 4: mover.peer.v1.Frame.refusal:type_name -> mover.peer.v1.Refusal
+	15, // 5: mover.peer.v1.Frame.link:type_name -> mover.peer.v1.Link
+	16, // 6: mover.peer.v1.Frame.linked:type_name -> mover.peer.v1.Linked
+	17, // 7: mover.peer.v1.Frame.closing:type_name -> mover.peer.v1.Closing
+	18, // 8: mover.peer.v1.Frame.open:type_name -> mover.peer.v1.Open
+	20, // 9: mover.peer.v1.Frame.group_open:type_name -> mover.peer.v1.GroupOpen
+	23, // 10: mover.peer.v1.Frame.lane_open:type_name -> mover.peer.v1.LaneOpen
+	24, // 11: mover.peer.v1.Frame.lane_opened:type_name -> mover.peer.v1.LaneOpened
+	25, // 12: mover.peer.v1.Frame.lane_ready:type_name -> mover.peer.v1.LaneReady
+	27, // 13: mover.peer.v1.Frame.lane_down:type_name -> mover.peer.v1.LaneDown
+	28, // 14: mover.peer.v1.Frame.lane_down_answer:type_name -> mover.peer.v1.LaneDownAnswer
+	30, // 15: mover.peer.v1.Frame.ping:type_name -> mover.peer.v1.Ping
+	31, // 16: mover.peer.v1.Frame.pong:type_name -> mover.peer.v1.Pong
+	32, // 17: mover.peer.v1.Frame.bye:type_name -> mover.peer.v1.Bye
+	34, // 18: mover.peer.v1.Frame.item_offer:type_name -> mover.peer.v1.ItemOffer
+	35, // 19: mover.peer.v1.Frame.item_answer:type_name -> mover.peer.v1.ItemAnswer
+	38, // 20: mover.peer.v1.Frame.segment_grants:type_name -> mover.peer.v1.SegmentGrants
+	40, // 21: mover.peer.v1.Frame.segment_acks:type_name -> mover.peer.v1.SegmentAcks
+	42, // 22: mover.peer.v1.Frame.record_acks:type_name -> mover.peer.v1.RecordAcks
+	43, // 23: mover.peer.v1.Frame.item_commit:type_name -> mover.peer.v1.ItemCommit
+	44, // 24: mover.peer.v1.Frame.item_done:type_name -> mover.peer.v1.ItemDone
+	45, // 25: mover.peer.v1.Frame.item_abort:type_name -> mover.peer.v1.ItemAbort
+	0,  // 26: mover.peer.v1.Refusal.code:type_name -> mover.peer.v1.RefusalCode
+	1,  // 27: mover.peer.v1.Closing.code:type_name -> mover.peer.v1.ClosingCode
+	19, // 28: mover.peer.v1.Open.ports:type_name -> mover.peer.v1.PortOffer
+	2,  // 29: mover.peer.v1.PortOffer.link_layer:type_name -> mover.peer.v1.LinkLayer
+	3,  // 30: mover.peer.v1.PortOffer.gid_type:type_name -> mover.peer.v1.GIDType
+	4,  // 31: mover.peer.v1.PortOffer.mtu:type_name -> mover.peer.v1.MTU
+	21, // 32: mover.peer.v1.GroupOpen.regions:type_name -> mover.peer.v1.Region
+	4,  // 33: mover.peer.v1.LaneEnd.mtu:type_name -> mover.peer.v1.MTU
+	22, // 34: mover.peer.v1.LaneOpen.lanes:type_name -> mover.peer.v1.LaneEnd
+	22, // 35: mover.peer.v1.LaneOpened.lanes:type_name -> mover.peer.v1.LaneEnd
+	26, // 36: mover.peer.v1.LaneReady.lanes:type_name -> mover.peer.v1.LaneRef
+	26, // 37: mover.peer.v1.LaneDown.lane:type_name -> mover.peer.v1.LaneRef
+	29, // 38: mover.peer.v1.LaneDown.slots:type_name -> mover.peer.v1.SlotRef
+	29, // 39: mover.peer.v1.LaneDown.segments:type_name -> mover.peer.v1.SlotRef
+	26, // 40: mover.peer.v1.LaneDownAnswer.lane:type_name -> mover.peer.v1.LaneRef
+	29, // 41: mover.peer.v1.LaneDownAnswer.slots:type_name -> mover.peer.v1.SlotRef
+	29, // 42: mover.peer.v1.LaneDownAnswer.segments:type_name -> mover.peer.v1.SlotRef
+	33, // 43: mover.peer.v1.ItemOffer.ref:type_name -> mover.peer.v1.ItemRef
+	5,  // 44: mover.peer.v1.ItemOffer.kind:type_name -> mover.peer.v1.ItemKind
+	33, // 45: mover.peer.v1.ItemAnswer.ref:type_name -> mover.peer.v1.ItemRef
+	36, // 46: mover.peer.v1.ItemAnswer.regions:type_name -> mover.peer.v1.MemoryRegion
+	33, // 47: mover.peer.v1.SegmentGrant.ref:type_name -> mover.peer.v1.ItemRef
+	29, // 48: mover.peer.v1.SegmentGrant.seg:type_name -> mover.peer.v1.SlotRef
+	37, // 49: mover.peer.v1.SegmentGrants.grants:type_name -> mover.peer.v1.SegmentGrant
+	29, // 50: mover.peer.v1.SegmentAck.seg:type_name -> mover.peer.v1.SlotRef
+	39, // 51: mover.peer.v1.SegmentAcks.acks:type_name -> mover.peer.v1.SegmentAck
+	33, // 52: mover.peer.v1.RecordAck.ref:type_name -> mover.peer.v1.ItemRef
+	41, // 53: mover.peer.v1.RecordAcks.acks:type_name -> mover.peer.v1.RecordAck
+	33, // 54: mover.peer.v1.ItemCommit.ref:type_name -> mover.peer.v1.ItemRef
+	33, // 55: mover.peer.v1.ItemDone.ref:type_name -> mover.peer.v1.ItemRef
+	33, // 56: mover.peer.v1.ItemAbort.ref:type_name -> mover.peer.v1.ItemRef
+	11, // 57: mover.peer.v1.Peer.Control:input_type -> mover.peer.v1.Frame
+	11, // 58: mover.peer.v1.Peer.Items:input_type -> mover.peer.v1.Frame
+	6,  // 59: mover.peer.v1.Peer.Describe:input_type -> mover.peer.v1.DescribeRequest
+	8,  // 60: mover.peer.v1.Peer.Ask:input_type -> mover.peer.v1.Question
+	11, // 61: mover.peer.v1.Peer.Control:output_type -> mover.peer.v1.Frame
+	11, // 62: mover.peer.v1.Peer.Items:output_type -> mover.peer.v1.Frame
+	7,  // 63: mover.peer.v1.Peer.Describe:output_type -> mover.peer.v1.Description
+	9,  // 64: mover.peer.v1.Peer.Ask:output_type -> mover.peer.v1.Answer
+	61, // [61:65] is the sub-list for method output_type
+	57, // [57:61] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_peer_peerpb_peer_proto_init() }
@@ -3371,7 +3600,12 @@ func file_peer_peerpb_peer_proto_init() {
 	if File_peer_peerpb_peer_proto != nil {
 		return
 	}
-	file_peer_peerpb_peer_proto_msgTypes[2].OneofWrappers = []any{
+	file_peer_peerpb_peer_proto_msgTypes[3].OneofWrappers = []any{
+		(*Answer_Body)(nil),
+		(*Answer_Failure)(nil),
+		(*Answer_UnknownKind)(nil),
+	}
+	file_peer_peerpb_peer_proto_msgTypes[5].OneofWrappers = []any{
 		(*Frame_Hello)(nil),
 		(*Frame_Welcome)(nil),
 		(*Frame_Refusal)(nil),
@@ -3403,7 +3637,7 @@ func file_peer_peerpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_peerpb_peer_proto_rawDesc), len(file_peer_peerpb_peer_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   37,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	Peer_Control_FullMethodName  = "/mover.peer.v1.Peer/Control"
 	Peer_Items_FullMethodName    = "/mover.peer.v1.Peer/Items"
 	Peer_Describe_FullMethodName = "/mover.peer.v1.Peer/Describe"
+	Peer_Ask_FullMethodName      = "/mover.peer.v1.Peer/Ask"
 )
 
 // PeerClient is the client API for Peer service.
@@ -47,6 +48,11 @@ type PeerClient interface {
 	// diagnosis. It has no part in a session and needs none. Fields that a
 	// receiver does not know are ignored.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*Description, error)
+	// Ask puts a question to an authenticated peer, of a kind that the two
+	// programs agree on. Like Describe it needs no session, and fields that a
+	// receiver does not know are ignored; it may share a session's connection if
+	// Welcome says so. RESOURCE_EXHAUSTED: too many at a time, ask again.
+	Ask(ctx context.Context, in *Question, opts ...grpc.CallOption) (*Answer, error)
 }
 
 type peerClient struct {
@@ -93,6 +99,16 @@ func (c *peerClient) Describe(ctx context.Context, in *DescribeRequest, opts ...
 	return out, nil
 }
 
+func (c *peerClient) Ask(ctx context.Context, in *Question, opts ...grpc.CallOption) (*Answer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Answer)
+	err := c.cc.Invoke(ctx, Peer_Ask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -109,6 +125,11 @@ type PeerServer interface {
 	// diagnosis. It has no part in a session and needs none. Fields that a
 	// receiver does not know are ignored.
 	Describe(context.Context, *DescribeRequest) (*Description, error)
+	// Ask puts a question to an authenticated peer, of a kind that the two
+	// programs agree on. Like Describe it needs no session, and fields that a
+	// receiver does not know are ignored; it may share a session's connection if
+	// Welcome says so. RESOURCE_EXHAUSTED: too many at a time, ask again.
+	Ask(context.Context, *Question) (*Answer, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -127,6 +148,9 @@ func (UnimplementedPeerServer) Items(grpc.BidiStreamingServer[Frame, Frame]) err
 }
 func (UnimplementedPeerServer) Describe(context.Context, *DescribeRequest) (*Description, error) {
 	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
+}
+func (UnimplementedPeerServer) Ask(context.Context, *Question) (*Answer, error) {
+	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -181,6 +205,24 @@ func _Peer_Describe_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Question)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Ask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Ask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Ask(ctx, req.(*Question))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -191,6 +233,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Describe",
 			Handler:    _Peer_Describe_Handler,
+		},
+		{
+			MethodName: "Ask",
+			Handler:    _Peer_Ask_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
