@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
-	"mime"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,10 +22,8 @@ const (
 	maxKeyBytes = 255
 )
 
-func (a *API) owner(t *Token) string { return a.cfg.NodeName + "/" + t.Name }
-
 // submitJob is POST /v1/jobs.
-func (a *API) submitJob(w http.ResponseWriter, r *http.Request, token *Token) error {
+func (a *API) submitJob(w http.ResponseWriter, r *http.Request, who *caller) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
@@ -47,7 +42,7 @@ func (a *API) submitJob(w http.ResponseWriter, r *http.Request, token *Token) er
 	if spec, err = spec.Normalize(a.cfg.NodeName); err != nil {
 		return err
 	}
-	if err := a.mayMove(token, spec); err != nil {
+	if err := a.mayMove(who, spec); err != nil {
 		return err
 	}
 	if to := spec.Destination.Node; to != a.cfg.NodeName && a.cfg.KnownPeer != nil && !a.cfg.KnownPeer(to) {
@@ -56,7 +51,7 @@ func (a *API) submitJob(w http.ResponseWriter, r *http.Request, token *Token) er
 		p.field = "destination.node"
 		return p
 	}
-	s, replay, err := a.cfg.Queue.Submit(r.Context(), spec, a.owner(token), key)
+	s, replay, err := a.cfg.Queue.Submit(r.Context(), spec, who.owner, key)
 	if err != nil {
 		return err
 	}
@@ -68,8 +63,8 @@ func (a *API) submitJob(w http.ResponseWriter, r *http.Request, token *Token) er
 }
 
 // mayMove is the token's share of who may move what; the nodes check theirs.
-func (a *API) mayMove(t *Token, s job.Spec) error {
-	if s.Owner != "" && s.Owner != a.owner(t) && t.Scope < ScopeAdmin {
+func (a *API) mayMove(who *caller, s job.Spec) error {
+	if s.Owner != "" && s.Owner != who.owner && who.scope < ScopeAdmin {
 		p := refuse(http.StatusForbidden, v1.CodeOwnerNotAllowed, "owner: only a token of scope admin may name another owner; leave it out")
 		p.field = "owner"
 		return p
@@ -78,8 +73,8 @@ func (a *API) mayMove(t *Token, s job.Spec) error {
 		field, list string
 		ok          bool
 	}{
-		{"source", "read", t.MayRead(s.Source.Node, s.Source.Root())},
-		{"destination", "write", t.MayWrite(s.Destination.Node, s.Destination.Root())},
+		{"source", "read", who.mayRead(s.Source.Node, s.Source.Root())},
+		{"destination", "write", who.mayWrite(s.Destination.Node, s.Destination.Root())},
 	} {
 		if !side.ok {
 			p := refuse(http.StatusForbidden, v1.CodeRootNotAllowed,
@@ -91,77 +86,8 @@ func (a *API) mayMove(t *Token, s job.Spec) error {
 	return nil
 }
 
-func idempotencyKey(r *http.Request) (string, error) {
-	keys := r.Header.Values("Idempotency-Key")
-	if len(keys) == 0 {
-		return "", nil
-	}
-	ok := len(keys) == 1 && len(keys[0]) > 0 && len(keys[0]) <= maxKeyBytes
-	if !ok || strings.ContainsFunc(keys[0], func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", refuse(http.StatusBadRequest, v1.CodeInvalidRequest,
-			"Idempotency-Key: must be given once, with 1 to %d visible ASCII characters, such as a UUID", maxKeyBytes)
-	}
-	return keys[0], nil
-}
-
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if ct := r.Header.Get("Content-Type"); ct != "" {
-		if kind, _, err := mime.ParseMediaType(ct); err != nil || kind != "application/json" {
-			return nil, refuse(http.StatusUnsupportedMediaType, v1.CodeMediaType,
-				"the body must be JSON: send the header Content-Type: application/json")
-		}
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, job.MaxSpecBytes))
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		return nil, refuse(http.StatusRequestEntityTooLarge, v1.CodeTooLarge, "the body is larger than %d bytes", job.MaxSpecBytes)
-	}
-	if err != nil {
-		return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "the body did not arrive whole within %v; send it again", bodyTimeout)
-	}
-	return body, nil
-}
-
-// query returns the parameters of a request, each of which is one of names and
-// given once: a misspelt filter must not select everything.
-func query(r *http.Request, names ...string) (url.Values, error) {
-	q, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "the query is malformed; escape its values")
-	}
-	for name, values := range q {
-		if !slices.Contains(names, name) {
-			if len(names) == 0 {
-				return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "this takes no query parameters")
-			}
-			return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest,
-				"unknown query parameter; this takes %s", strings.Join(names, ", "))
-		}
-		if len(values) != 1 || values[0] == "" {
-			return nil, parameter(name, "give it once, with a value")
-		}
-	}
-	return q, nil
-}
-
-// parameter is a wrong value; name is one of ours.
-func parameter(name, rule string) *problem {
-	p := refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "%s: %s", name, rule)
-	p.field = name
-	return p
-}
-
-func pathID(r *http.Request) (job.ID, error) {
-	id, err := job.ParseID(r.PathValue("id"))
-	if err != nil {
-		// A name that no job can have is no job's: the same answer.
-		return id, job.ErrNotFound
-	}
-	return id, nil
-}
-
 // getJob is GET /v1/jobs/{id}.
-func (a *API) getJob(w http.ResponseWriter, r *http.Request, _ *Token) error {
+func (a *API) getJob(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	id, err := pathID(r)
 	if err != nil {
 		return err
@@ -249,7 +175,7 @@ func (a *API) show(w http.ResponseWriter, r *http.Request, status int, s job.Sna
 }
 
 // cancelJob is POST /v1/jobs/{id}/cancel.
-func (a *API) cancelJob(w http.ResponseWriter, r *http.Request, token *Token) error {
+func (a *API) cancelJob(w http.ResponseWriter, r *http.Request, who *caller) error {
 	id, err := pathID(r)
 	if err != nil {
 		return err
@@ -261,7 +187,7 @@ func (a *API) cancelJob(w http.ResponseWriter, r *http.Request, token *Token) er
 	if err != nil {
 		return err
 	}
-	if s.Owner != a.owner(token) && token.Scope < ScopeAdmin {
+	if s.Owner != who.owner && who.scope < ScopeAdmin {
 		return refuse(http.StatusForbidden, v1.CodeOwnerNotAllowed, "only the job's owner, or a token of scope admin, may cancel it")
 	}
 	if s, err = a.cfg.Queue.Cancel(id); err != nil {
@@ -271,7 +197,7 @@ func (a *API) cancelJob(w http.ResponseWriter, r *http.Request, token *Token) er
 }
 
 // listJobs is GET /v1/jobs.
-func (a *API) listJobs(w http.ResponseWriter, r *http.Request, _ *Token) error {
+func (a *API) listJobs(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	q, err := query(r, "state", "role", "owner", "label", "created_after", "limit", "page_token")
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 
 // show makes a handler of one of NodeInfo's methods.
 func show[T any](get func(context.Context) (T, error)) handler {
-	return func(w http.ResponseWriter, r *http.Request, _ *Token) error {
+	return func(w http.ResponseWriter, r *http.Request, _ *caller) error {
 		if _, err := query(r); err != nil {
 			return err
 		}
@@ -21,7 +21,7 @@ func show[T any](get func(context.Context) (T, error)) handler {
 	}
 }
 
-func (a *API) version(w http.ResponseWriter, r *http.Request, _ *Token) error {
+func (a *API) version(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
@@ -29,13 +29,13 @@ func (a *API) version(w http.ResponseWriter, r *http.Request, _ *Token) error {
 }
 
 // healthz is GET /healthz: the process answers. It tells nothing else.
-func (a *API) healthz(w http.ResponseWriter, _ *http.Request, _ *Token) error {
+func (a *API) healthz(w http.ResponseWriter, _ *http.Request, _ *caller) error {
 	return answer(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // readyz is GET /readyz: the node takes jobs. Why not is in the log alone,
 // since who asks has no token.
-func (a *API) readyz(w http.ResponseWriter, r *http.Request, _ *Token) error {
+func (a *API) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	err := a.stopping.Err()
 	if err == nil {
 		err = a.cfg.Info.Ready(r.Context())

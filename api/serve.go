@@ -13,11 +13,13 @@ import (
 
 // Serve answers requests on ln until ctx ends: then requests that wait are
 // answered at once, others have Config.ShutdownTimeout to end, and Serve
-// returns nil. It closes ln. It refuses a listener off loopback without
-// Config.TLS (see CheckListen). It may be called for several listeners, which
-// end together.
+// returns nil. It closes ln. On TCP it refuses a listener off loopback without
+// Config.TLS (see CheckListen); on a Unix socket (see ListenUnix) there is no
+// TLS, and the credentials of the process that connected stand for a token. It
+// may be called for several listeners, which end together.
 func (a *API) Serve(ctx context.Context, ln net.Listener) error {
-	if ln.Addr().Network() == "tcp" {
+	local := ln.Addr().Network() == "unix"
+	if !local {
 		if err := CheckListen(ln.Addr().String(), a.cfg.TLS != nil); err != nil {
 			ln.Close()
 			return err
@@ -34,10 +36,13 @@ func (a *API) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:                     slog.NewLogLogger(a.cfg.Logger.Handler(), slog.LevelDebug),
 		TLSConfig:                    a.cfg.TLS,
 	}
+	if local {
+		srv.ConnContext = withCredentials
+	}
 	limited := &limitedListener{Listener: ln, places: make(chan struct{}, a.cfg.MaxConnections), closed: make(chan struct{})}
 	ended := make(chan error, 1)
 	go func() {
-		if a.cfg.TLS != nil {
+		if a.cfg.TLS != nil && !local {
 			ended <- srv.ServeTLS(limited, "", "")
 		} else {
 			ended <- srv.Serve(limited)

@@ -179,7 +179,9 @@ func TestServeLimitsConnectionsAndHeaders(t *testing.T) {
 	}
 }
 
-func TestServeTLS(t *testing.T) {
+// testTLS is a server's configuration with a certificate for 127.0.0.1.
+func testTLS(t *testing.T) *tls.Config {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -189,13 +191,16 @@ func TestServeTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := x509.ParseCertificate(der)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+}
+
+func TestServeTLS(t *testing.T) {
+	conf := testTLS(t)
+	cert, err := x509.ParseCertificate(conf.Certificates[0].Certificate[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFixture(t, func(c *Config) {
-		c.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	})
+	f := newFixture(t, func(c *Config) { c.TLS = conf })
 	addr, stop := f.serve()
 	pool := x509.NewCertPool()
 	pool.AddCert(cert)

@@ -8,40 +8,59 @@ import (
 	"time"
 
 	"mover/job"
+	"mover/reason"
 )
 
 // Problem is an error's body, application/problem+json (RFC 9457).
 type Problem struct {
-	Type      string `json:"type"`   // always "about:blank": Code tells more
-	Title     string `json:"title"`  // of the HTTP status
-	Status    int    `json:"status"` // HTTP status
-	Code      string `json:"code"`   // one of the Code constants; stable
-	Detail    string `json:"detail"` // for a person: what is wrong and what to do
-	Field     string `json:"field,omitempty"`
-	RequestID string `json:"request_id"` // also in the node's log
+	Type   string `json:"type"`   // always "about:blank": Code tells more
+	Title  string `json:"title"`  // of the HTTP status
+	Status int    `json:"status"` // HTTP status
+	Code   string `json:"code"`   // one of the Code constants; stable
+	Detail string `json:"detail"` // for a person: what is wrong and what to do
+	Field  string `json:"field,omitempty"`
+	// Reason is a job's reason code when one stands behind the refusal, such
+	// as NO_SPACE.
+	Reason    reason.Code `json:"reason,omitempty"`
+	RequestID string      `json:"request_id"` // also in the node's log
 }
 
 // The codes of problems. They are about requests; why a job failed is its
 // last_reason.
 const (
 	CodeInvalidJob       = "invalid_job"            // 400; Field says where
-	CodeUnsupported      = "unsupported"            // 400: right, but not in this version; Field says what
+	CodeUnsupported      = "unsupported"            // 400: right, but not in this version; Field says what. 501: not on this node
 	CodeInvalidRequest   = "invalid_request"        // 400
 	CodeUnauthenticated  = "unauthenticated"        // 401
 	CodeScopeTooLow      = "scope_too_low"          // 403
 	CodeRootNotAllowed   = "root_not_allowed"       // 403
 	CodeOwnerNotAllowed  = "owner_not_allowed"      // 403
+	CodeNotAUser         = "not_a_user"             // 403, on the Unix socket
+	CodeNotAuthorized    = "not_authorized"         // 403: the other node or a list of peers does not allow it
 	CodeNotFound         = "not_found"              // 404
 	CodeMethodNotAllowed = "method_not_allowed"     // 405
+	CodeNotAcceptable    = "not_acceptable"         // 406
 	CodeWrongState       = "wrong_state"            // 409
+	CodeBufferExists     = "buffer_exists"          // 409
+	CodeBufferBusy       = "buffer_busy"            // 409
+	CodeBufferConfigured = "buffer_configured"      // 409
+	CodeVersionMismatch  = "version_mismatch"       // 412: it has changed since; get it again
 	CodeTooLarge         = "too_large"              // 413
 	CodeMediaType        = "unsupported_media"      // 415
+	CodeBadRange         = "range_not_satisfiable"  // 416
 	CodeKeyReused        = "idempotency_key_reused" // 422
+	CodeImpossible       = "impossible"             // 422; Reason says why
 	CodeTooManyWaiters   = "too_many_waiters"       // 429
+	CodeTooManyStreams   = "too_many_streams"       // 429
+	CodeInternal         = "internal"               // 500
+	CodePeerUnreachable  = "peer_unreachable"       // 502: the node that has the job, or the other side
 	CodeQueueFull        = "queue_full"             // 503
 	CodeStopping         = "stopping"               // 503
+	CodeDraining         = "draining"               // 503
 	CodeNotReady         = "not_ready"              // 503
-	CodeInternal         = "internal"               // 500
+	CodePeerRefused      = "peer_refused"           // 503: it declined for now
+	CodeStoreFailed      = "store_failed"           // 503: the node cannot write its state
+	CodeNoSpace          = "no_space"               // 507
 )
 
 // JobList is a page of GET /v1/jobs.

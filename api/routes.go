@@ -1,0 +1,77 @@
+package api
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// route is one method of one path.
+type route struct {
+	scope  Scope // 0: open to all
+	handle handler
+	media  []string // what it answers with; JSON if there is none
+	// remote: other nodes may ask it for their users (ServeRemote).
+	remote bool
+}
+
+const (
+	mediaJSON    = "application/json"
+	mediaText    = "text/plain"
+	mediaEvents  = "text/event-stream"
+	mediaBytes   = "application/octet-stream"
+	mediaYAML    = "application/yaml"
+	mediaMetrics = "application/openmetrics-text"
+)
+
+func (r route) makes() []string {
+	if r.media == nil {
+		return []string{mediaJSON}
+	}
+	return r.media
+}
+
+// handler answers a request that who may make; who is nil on open routes. An
+// error becomes a problem.
+type handler func(w http.ResponseWriter, r *http.Request, who *caller) error
+
+// table is every path and method there is; openapi.yaml describes the same.
+func (a *API) table() map[string]map[string]route {
+	info := a.cfg.Info
+	metrics := promhttp.HandlerFor(a.cfg.Registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(a.cfg.Logger.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+		MaxRequestsInFlight: 8, Timeout: 10 * time.Second,
+	})
+	shows := func(h handler) map[string]route { return map[string]route{"GET": {scope: ScopeRead, handle: h}} }
+	action := func(h handler) map[string]route {
+		return map[string]route{"POST": {scope: ScopeSubmit, handle: h, remote: true}}
+	}
+	return map[string]map[string]route{
+		"/healthz": {"GET": {handle: a.healthz}},
+		"/readyz":  {"GET": {handle: a.readyz}},
+		"/metrics": {"GET": {scope: ScopeMetrics, handle: fromHTTP(metrics), media: []string{mediaText, mediaMetrics}}},
+		"/v1/jobs": {
+			"GET":  {scope: ScopeRead, handle: a.listJobs},
+			"POST": {scope: ScopeSubmit, handle: a.submitJob},
+		},
+		"/v1/jobs/{id}": {
+			"GET": {scope: ScopeRead, handle: a.getJob, remote: true},
+		},
+		"/v1/jobs/{id}/cancel": action(a.cancelJob),
+		"/v1/version":          shows(a.version),
+		"/v1/devices":          shows(show(info.Devices)),
+		"/v1/peers":            shows(show(info.Peers)),
+		"/v1/roots":            shows(show(info.Roots)),
+		"/v1/pollers":          shows(show(info.Pollers)),
+	}
+}
+
+// fromHTTP makes a handler of a finished http.Handler.
+func fromHTTP(h http.Handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, _ *caller) error {
+		h.ServeHTTP(w, r)
+		return nil
+	}
+}
