@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "mover/api/v1"
 	"mover/job"
@@ -27,22 +29,38 @@ func idempotencyKey(r *http.Request) (string, error) {
 	return keys[0], nil
 }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if ct := r.Header.Get("Content-Type"); ct != "" {
-		if kind, _, err := mime.ParseMediaType(ct); err != nil || kind != "application/json" {
+// readBody returns a JSON body of at most limit bytes; an empty one has no type.
+func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
+	if ct := r.Header.Get("Content-Type"); ct != "" && r.ContentLength != 0 {
+		if kind, _, err := mime.ParseMediaType(ct); err != nil || kind != mediaJSON {
 			return nil, refuse(http.StatusUnsupportedMediaType, v1.CodeMediaType,
-				"the body must be JSON: send the header Content-Type: application/json")
+				"the body must be JSON: send the header Content-Type: %s", mediaJSON)
 		}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, job.MaxSpecBytes))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return nil, refuse(http.StatusRequestEntityTooLarge, v1.CodeTooLarge, "the body is larger than %d bytes", job.MaxSpecBytes)
+		return nil, refuse(http.StatusRequestEntityTooLarge, v1.CodeTooLarge, "the body is larger than %d bytes", limit)
 	}
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "the body did not arrive whole within %v; send it again", bodyTimeout)
 	}
 	return body, nil
+}
+
+// maxActionBytes bounds the body of a request that changes a little.
+const maxActionBytes = 64 << 10
+
+// noBody refuses what would be ignored: a body with something in it.
+func noBody(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r, maxActionBytes)
+	if err != nil || len(body) == 0 {
+		return err
+	}
+	if job.DecodeStrict(body, new(struct{}), maxActionBytes) != nil {
+		return refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "this takes no body")
+	}
+	return nil
 }
 
 // query returns the parameters of a request, each of which is one of names and
@@ -65,6 +83,31 @@ func query(r *http.Request, names ...string) (url.Values, error) {
 		}
 	}
 	return q, nil
+}
+
+// waitOf is the parameter wait, or what it is by default.
+func waitOf(q url.Values, def time.Duration) (time.Duration, error) {
+	if !q.Has("wait") {
+		return def, nil
+	}
+	d, err := job.ParseDuration(q.Get("wait"))
+	if err != nil || time.Duration(d) > maxWait {
+		return 0, parameter("wait", "must be a duration from 0s to 60s, such as 30s")
+	}
+	return time.Duration(d), nil
+}
+
+// limitOf is the parameter limit: how much a page has.
+func limitOf(q url.Values) (int, error) {
+	v := q.Get("limit")
+	if v == "" {
+		return defaultPage, nil
+	}
+	n, err := number(v)
+	if err != nil || n < 1 || n > job.MaxPage {
+		return 0, parameter("limit", fmt.Sprintf("must be a number from 1 to %d", job.MaxPage))
+	}
+	return int(n), nil
 }
 
 // parameter is a wrong value; name is one of ours.

@@ -31,25 +31,9 @@ func (a *API) submitJob(w http.ResponseWriter, r *http.Request, who *caller) err
 	if err != nil {
 		return err
 	}
-	body, err := readBody(w, r)
+	spec, _, err := a.readSpec(w, r, who)
 	if err != nil {
 		return err
-	}
-	spec, err := job.ParseSpec(body)
-	if err != nil {
-		return err
-	}
-	if spec, err = spec.Normalize(a.cfg.NodeName); err != nil {
-		return err
-	}
-	if err := a.mayMove(who, spec); err != nil {
-		return err
-	}
-	if to := spec.Destination.Node; to != a.cfg.NodeName && a.cfg.KnownPeer != nil && !a.cfg.KnownPeer(to) {
-		p := refuse(http.StatusBadRequest, v1.CodeInvalidJob,
-			"destination.node: this node has no peer of that name; check the spelling, or add it under peers in this node's configuration")
-		p.field = "destination.node"
-		return p
 	}
 	s, replay, err := a.cfg.Queue.Submit(r.Context(), spec, who.owner, key)
 	if err != nil {
@@ -60,6 +44,35 @@ func (a *API) submitJob(w http.ResponseWriter, r *http.Request, who *caller) err
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
 	return a.show(w, r, http.StatusAccepted, s)
+}
+
+// readSpec reads the body of a job that who may submit, and says whose it is.
+func (a *API) readSpec(w http.ResponseWriter, r *http.Request, who *caller) (job.Spec, string, error) {
+	body, err := readBody(w, r, job.MaxSpecBytes)
+	if err != nil {
+		return job.Spec{}, "", err
+	}
+	spec, err := job.ParseSpec(body)
+	if err != nil {
+		return job.Spec{}, "", err
+	}
+	if spec, err = spec.Normalize(a.cfg.NodeName); err != nil {
+		return job.Spec{}, "", err
+	}
+	if err := a.mayMove(who, spec); err != nil {
+		return job.Spec{}, "", err
+	}
+	if to := spec.Destination.Node; to != a.cfg.NodeName && a.cfg.KnownPeer != nil && !a.cfg.KnownPeer(to) {
+		p := refuse(http.StatusBadRequest, v1.CodeInvalidJob,
+			"destination.node: this node has no peer of that name; check the spelling, or add it under peers in this node's configuration")
+		p.field = "destination.node"
+		return job.Spec{}, "", p
+	}
+	owner := who.owner
+	if spec.Owner != "" {
+		owner = spec.Owner
+	}
+	return spec, owner, nil
 }
 
 // mayMove is the token's share of who may move what; the nodes check theirs.
@@ -101,15 +114,15 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request, _ *caller) error {
 		return err
 	}
 	if q.Has("wait") {
-		wait, err := job.ParseDuration(q.Get("wait"))
-		if err != nil || time.Duration(wait) > maxWait {
-			return parameter("wait", "must be a duration from 0s to 60s, such as 30s")
+		wait, err := waitOf(q, 0)
+		if err != nil {
+			return err
 		}
 		since := s.Version
 		if v, ok := versionOf(r.Header.Get("If-None-Match")); ok {
 			since = v
 		}
-		if s, err = a.wait(w, r, s, since, time.Duration(wait)); err != nil {
+		if s, err = a.wait(w, r, s, since, wait); err != nil {
 			return err
 		}
 	}
@@ -122,19 +135,15 @@ func (a *API) wait(w http.ResponseWriter, r *http.Request, s job.Snapshot, since
 	if s.Version != since || s.State.Terminal() || d == 0 {
 		return s, nil
 	}
-	select {
-	case a.waits <- struct{}{}:
-		defer func() { <-a.waits }()
-	default:
-		return s, refuse(http.StatusTooManyRequests, v1.CodeTooManyWaiters,
-			"as many requests wait as may; try again, or poll without wait").retryAfter("1")
+	leave, err := a.place(a.waits, v1.CodeTooManyWaiters, "as many requests wait as may; try again, or poll without wait")
+	if err != nil {
+		return s, err
 	}
+	defer leave()
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + writeTimeout))
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := a.until(r.Context(), d)
 	defer cancel()
-	defer context.AfterFunc(a.stopping, cancel)()
-	defer a.cfg.Clock.AfterFunc(d, cancel).Stop()
-	s, err := a.cfg.Queue.Wait(ctx, s.ID, since)
+	s, err = a.cfg.Queue.Wait(ctx, s.ID, since)
 	if errors.Is(err, context.Canceled) || errors.Is(err, job.ErrClosed) {
 		err = nil // as it is now
 	}
@@ -206,11 +215,9 @@ func (a *API) listJobs(w http.ResponseWriter, r *http.Request, _ *caller) error 
 	if err != nil {
 		return err
 	}
-	limit := defaultPage
-	if v := q.Get("limit"); v != "" {
-		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > job.MaxPage {
-			return parameter("limit", fmt.Sprintf("must be a number from 1 to %d", job.MaxPage))
-		}
+	limit, err := limitOf(q)
+	if err != nil {
+		return err
 	}
 	switch q.Get("role") {
 	case "", "sending":

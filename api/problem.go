@@ -8,6 +8,7 @@ import (
 
 	v1 "mover/api/v1"
 	"mover/job"
+	"mover/reason"
 )
 
 // problem is an error that a client sees. Its detail never has anything of the
@@ -17,6 +18,7 @@ type problem struct {
 	code   string
 	detail string
 	field  string
+	reason reason.Code // of a job, that stands behind it
 	header map[string]string
 }
 
@@ -49,6 +51,7 @@ func (p *problem) retryAfter(seconds string) *problem {
 func problemOf(err error) (p *problem, known bool) {
 	var field *job.FieldError
 	var transition *job.TransitionError
+	var why *reason.Error
 	switch {
 	case errors.As(err, &p):
 		return p, true
@@ -71,8 +74,39 @@ func problemOf(err error) (p *problem, known bool) {
 		return refuse(http.StatusServiceUnavailable, v1.CodeQueueFull, "%s", job.ErrQueueFull.Error()).retryAfter("5"), true
 	case errors.Is(err, job.ErrClosed):
 		return refuse(http.StatusServiceUnavailable, v1.CodeStopping, "%s", job.ErrClosed.Error()).retryAfter("5"), true
+	case errors.Is(err, ErrNoBuffer):
+		return refuse(http.StatusNotFound, v1.CodeNotFound, "%s", ErrNoBuffer.Error()), true
+	case errors.Is(err, ErrBufferConflict):
+		return refuse(http.StatusConflict, v1.CodeBufferExists, "%s", ErrBufferConflict.Error()), true
+	case errors.Is(err, ErrBufferConfig):
+		return refuse(http.StatusConflict, v1.CodeBufferConfigured, "%s", ErrBufferConfig.Error()), true
+	case errors.As(err, &why) && why.Code != reason.Internal && why.Code.Valid():
+		return becauseOf(why), true
 	}
 	return internal(), false
+}
+
+// becauseOf is the problem that a job's reason is when it ends a request.
+func becauseOf(why *reason.Error) *problem {
+	shown := job.NewReason(why) // bounded, and fit for a terminal
+	p := refuse(http.StatusUnprocessableEntity, v1.CodeImpossible, "%s", shown.Detail)
+	p.reason = why.Code
+	switch why.Code {
+	case reason.BufferBusy:
+		p.status, p.code = http.StatusConflict, v1.CodeBufferBusy
+	case reason.NotAuthorized:
+		p.status, p.code = http.StatusForbidden, v1.CodeNotAuthorized
+	case reason.NoSpace, reason.Quota:
+		p.status, p.code = http.StatusInsufficientStorage, v1.CodeNoSpace
+	case reason.PeerUnreachable, reason.TransportError:
+		p.status, p.code = http.StatusBadGateway, v1.CodePeerUnreachable
+	case reason.PeerRefused:
+		p.status, p.code = http.StatusServiceUnavailable, v1.CodePeerRefused
+	}
+	if why.Code.Retryable() {
+		p.retryAfter("5")
+	}
+	return p
 }
 
 // fail answers with the problem that err is.
@@ -100,7 +134,7 @@ func (w *recorder) fail(p *problem) {
 	// A client that is gone cannot be told.
 	_ = json.NewEncoder(w).Encode(v1.Problem{
 		Type: "about:blank", Title: http.StatusText(p.status), Status: p.status,
-		Code: p.code, Detail: p.detail, Field: p.field, RequestID: w.id,
+		Code: p.code, Detail: p.detail, Field: p.field, Reason: p.reason, RequestID: w.id,
 	})
 }
 

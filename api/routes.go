@@ -60,11 +60,23 @@ func (a *API) table() map[string]map[string]route {
 			"GET": {scope: ScopeRead, handle: a.getJob, remote: true},
 		},
 		"/v1/jobs/{id}/cancel": action(a.cancelJob),
-		"/v1/version":          shows(a.version),
-		"/v1/devices":          shows(show(info.Devices)),
-		"/v1/peers":            shows(show(info.Peers)),
-		"/v1/roots":            shows(show(info.Roots)),
-		"/v1/pollers":          shows(show(info.Pollers)),
+		"/v1/plan":             {"POST": {scope: ScopeSubmit, handle: a.plan}},
+		"/v1/drain":            {"POST": {scope: ScopeAdmin, handle: a.drain}},
+		"/v1/buffers":          shows(a.withBuffers(a.listBuffers)),
+		"/v1/buffers/{name}": {
+			"GET":    {scope: ScopeRead, handle: a.withBuffers(a.getBuffer)},
+			"PUT":    {scope: ScopeSubmit, handle: a.withBuffers(a.putBuffer)},
+			"DELETE": {scope: ScopeSubmit, handle: a.withBuffers(a.deleteBuffer)},
+		},
+		"/v1/buffers/{name}/data": {
+			"GET": {scope: ScopeRead, handle: a.withBuffers(a.getData), media: []string{mediaBytes}},
+			"PUT": {scope: ScopeSubmit, handle: a.withBuffers(a.putData)},
+		},
+		"/v1/version": shows(a.version),
+		"/v1/devices": shows(show(info.Devices)),
+		"/v1/peers":   shows(show(info.Peers)),
+		"/v1/roots":   shows(show(info.Roots)),
+		"/v1/pollers": shows(show(info.Pollers)),
 	}
 }
 
