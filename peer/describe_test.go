@@ -110,6 +110,9 @@ func TestQuestionsAreLimited(t *testing.T) {
 		t.Errorf("answered %d", asked.Load())
 	}
 	_, err := s.c.Describe(t.Context(), "b", b.addr())
+	if !errors.Is(err, ErrBusy) {
+		t.Error(err)
+	}
 	mentionErr(t, err, "try again")
 
 	now := time.Now()

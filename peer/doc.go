@@ -33,9 +33,11 @@
 // Items with that id. The id counts once, and only on the connection it was
 // given on.
 //
-// Beside sessions there is one question: Describe tells an authenticated peer
-// what this node would offer it, over a connection of its own. It is for
-// diagnosis, at a bounded rate.
+// Beside sessions there are questions. Ask puts one, of a kind that only the
+// nodes know, and Config.Answer answers it: in order to forward a job, say. It
+// shares the connection of a session that this node dialled, or has one of its
+// own. Describe tells an authenticated peer what this node would offer it, over
+// a connection for it alone; it is for diagnosis, at a bounded rate.
 //
 // # Trust
 //

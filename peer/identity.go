@@ -55,11 +55,13 @@ func LoadOrCreate(dir, node string) (id *Identity, created bool, err error) {
 		return nil, false, fmt.Errorf("%w: create %s: %w", ErrIdentity, dir, err)
 	}
 	keyPath, certPath := filepath.Join(dir, KeyFile), filepath.Join(dir, CertFile)
-	noKey, err := absent(keyPath)
+	// The certificate first: another process may be making both, and makes the
+	// key first, so a certificate without a key is never that.
+	noCert, err := absent(certPath)
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: %w", ErrIdentity, err)
 	}
-	noCert, err := absent(certPath)
+	noKey, err := absent(keyPath)
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: %w", ErrIdentity, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"mover/engine"
 	"mover/peer/peerpb"
@@ -178,6 +179,7 @@ type stranger struct {
 	t      *testing.T
 	c      *Control // supplies identity and trust; not started
 	link   *link
+	conn   *grpc.ClientConn
 	client peerpb.PeerClient
 	ctx    context.Context
 }
@@ -202,7 +204,7 @@ func newStranger(t *testing.T, id *Identity, n *node) *stranger {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.shut(); cc.Close() })
-	return &stranger{t: t, c: c, link: l, client: peerpb.NewPeerClient(cc), ctx: ctx}
+	return &stranger{t: t, c: c, link: l, conn: cc, client: peerpb.NewPeerClient(cc), ctx: ctx}
 }
 
 func (s *stranger) hello() *peerpb.Hello {
