@@ -6,6 +6,7 @@
 //   - [PinThread], [SetProcessMask], [AllowedCPUs]: affinity of threads, read back after it was set.
 //   - [MapArena]: one node's memory in the largest pages to be had, with a report of what was obtained and why; an
 //     [Arena] is given out in contiguous shares by [Arena.Lease].
+//   - [MapFile]: the same for memory that other programs map too, a file of tmpfs or hugetlbfs.
 //   - [CheckMemlock]: whether so much memory may be registered.
 //
 // It does not know verbs, sessions or the configuration file, and starts no goroutine or thread. Functions may be
