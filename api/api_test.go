@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -86,7 +87,7 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 	}{
 		{"metrics", ScopeMetrics, AllRoots()}, {"read", ScopeRead, AllRoots()},
 		{"submit", ScopeSubmit, Roots{Read: []string{"a:data"}, Write: []string{"*:in"}}},
-		{"other", ScopeSubmit, AllRoots()}, {"admin", ScopeAdmin, AllRoots()}, {"rootless", ScopeAdmin, Roots{}},
+		{"other", ScopeSubmit, AllRoots()}, {"admin", ScopeAdmin, AllRoots()}, {"outsider", ScopeSubmit, Roots{}}, {"rootless", ScopeAdmin, Roots{}},
 	} {
 		plain, err := CreateToken(f.path, c.name, c.scope, c.roots)
 		if err != nil {
@@ -121,12 +122,16 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 // do makes a request with the named token ("" for none) and header lines.
 func (f *fixture) do(method, target, token, body string, header ...string) *httptest.ResponseRecorder {
 	f.t.Helper()
-	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	if body == "" {
-		r.Body = http.NoBody
-	} else {
-		r.Header.Set("Content-Type", "application/json")
+		return f.raw(method, target, token, http.NoBody, header...)
 	}
+	return f.raw(method, target, token, strings.NewReader(body), append([]string{"Content-Type: application/json"}, header...)...)
+}
+
+// raw is do with any body, and no header of its own.
+func (f *fixture) raw(method, target, token string, body io.Reader, header ...string) *httptest.ResponseRecorder {
+	f.t.Helper()
+	r := httptest.NewRequest(method, target, body)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+f.tokens[token])
 	}

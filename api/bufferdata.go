@@ -59,7 +59,7 @@ func (a *API) getData(w http.ResponseWriter, r *http.Request, who *caller) error
 	}
 	data, err := a.cfg.Buffers.Open(r.Context(), name, BufferRange{Offset: part.first, Length: part.length}, "api "+who.owner)
 	if err != nil {
-		return err
+		return notJob(err)
 	}
 	tag := dataTag(data.Generation())
 	if ifRange := r.Header.Get("If-Range"); partial && ifRange != "" && ifRange != tag {
@@ -147,7 +147,7 @@ func (a *API) putData(w http.ResponseWriter, r *http.Request, who *caller) error
 	defer leave()
 	data, err := a.cfg.Buffers.Open(r.Context(), name, BufferRange{Offset: part.first, Length: part.length, Write: true}, "api "+who.owner)
 	if err != nil {
-		return err
+		return notJob(err)
 	}
 	// Under the lease nobody else changes it.
 	err = precondition(r, dataTag(data.Generation()))

@@ -64,18 +64,25 @@ func (a *API) listBuffers(w http.ResponseWriter, r *http.Request, _ *caller) err
 	if err != nil {
 		return err
 	}
-	out := v1.BufferList{Buffers: []v1.Buffer{}}
-	for _, b := range list {
-		out.Buffers = append(out.Buffers, wholeBuffer(b))
+	out := v1.BufferList{Buffers: filled(list)}
+	for i, b := range out.Buffers {
+		out.Buffers[i] = wholeBuffer(b)
 	}
 	return answer(w, http.StatusOK, out)
 }
 
 // wholeBuffer has [] where nil would become null.
 func wholeBuffer(b v1.Buffer) v1.Buffer {
-	b.Read, b.Write = slices.Concat([]string{}, b.Read), slices.Concat([]string{}, b.Write)
-	b.Leases = slices.Concat([]v1.BufferLease{}, b.Leases)
+	b.Read, b.Write, b.Leases = filled(b.Read), filled(b.Write), filled(b.Leases)
 	return b
+}
+
+// filled is list, or an empty one, which JSON shows as [].
+func filled[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }
 
 // getBuffer is GET /v1/buffers/{name}.
@@ -101,7 +108,7 @@ func (a *API) putBuffer(w http.ResponseWriter, r *http.Request, who *caller) err
 	}
 	name := r.PathValue("name")
 	if !job.ValidName(name) {
-		return &job.FieldError{Field: "name", Problem: "must be 1 to 63 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit"}
+		return parameter("name", "must be 1 to 63 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit")
 	}
 	body, err := readBody(w, r, maxBufferSpecBytes)
 	if err != nil {
@@ -109,10 +116,10 @@ func (a *API) putBuffer(w http.ResponseWriter, r *http.Request, who *caller) err
 	}
 	var spec v1.BufferSpec
 	if err := job.DecodeStrict(body, &spec, maxBufferSpecBytes); err != nil {
-		return err
+		return notJob(err)
 	}
 	if spec, err = normalBuffer(spec); err != nil {
-		return err
+		return notJob(err)
 	}
 	if !who.mayWrite(a.cfg.NodeName, name) {
 		return refuse(http.StatusForbidden, v1.CodeRootNotAllowed,
@@ -120,7 +127,7 @@ func (a *API) putBuffer(w http.ResponseWriter, r *http.Request, who *caller) err
 	}
 	b, created, err := a.cfg.Buffers.Create(r.Context(), name, spec, who.owner)
 	if err != nil {
-		return err
+		return notJob(err)
 	}
 	status := http.StatusOK
 	if created {
@@ -172,7 +179,7 @@ func normalBuffer(s v1.BufferSpec) (v1.BufferSpec, error) {
 			}
 		}
 		sorted := slices.Sorted(slices.Values(*l.list))
-		*l.list = slices.Concat([]string{}, slices.Compact(sorted))
+		*l.list = filled(slices.Compact(sorted))
 	}
 	return s, nil
 }

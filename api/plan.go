@@ -36,10 +36,7 @@ func (a *API) plan(w http.ResponseWriter, r *http.Request, who *caller) error {
 	if err != nil {
 		return err
 	}
-	p.Spec = spec
-	if p.Examples == nil {
-		p.Examples = []v1.PlanConflict{}
-	}
+	p.Spec, p.Examples = spec, filled(p.Examples)
 	return answer(w, http.StatusOK, p)
 }
 
@@ -58,7 +55,7 @@ func (a *API) drain(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	var req v1.DrainRequest
 	if len(body) > 0 {
 		if err := job.DecodeStrict(body, &req, maxActionBytes); err != nil {
-			return err
+			return notJob(err)
 		}
 	}
 	d, err := a.cfg.Drainer.Drain(r.Context(), req.Undo)

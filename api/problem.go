@@ -86,6 +86,17 @@ func problemOf(err error) (p *problem, known bool) {
 	return internal(), false
 }
 
+// notJob gives a *job.FieldError about anything but a job its code.
+func notJob(err error) error {
+	var field *job.FieldError
+	if !errors.As(err, &field) {
+		return err
+	}
+	p := refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "%s", field.Error())
+	p.field = field.Field
+	return p
+}
+
 // becauseOf is the problem that a job's reason is when it ends a request.
 func becauseOf(why *reason.Error) *problem {
 	shown := job.NewReason(why) // bounded, and fit for a terminal
