@@ -17,10 +17,10 @@ import (
 type Preserve uint8
 
 const (
-	PreserveMode  Preserve = 1 << iota // permission bits; never setuid, setgid or sticky
-	PreserveMTime                      // modification time
-	PreserveOwner                      // numeric owner and group; needs CAP_CHOWN
-	PreserveXattrs                     // extended attributes of the user's namespace
+	PreserveMode   Preserve = 1 << iota // permission bits; never setuid, setgid or sticky
+	PreserveMTime                       // modification time
+	PreserveOwner                       // numeric owner and group; needs CAP_CHOWN
+	PreserveXattrs                      // extended attributes of the user's namespace
 )
 
 // sizeMax is the largest file, 256 PiB: more than file systems hold, and sums
@@ -79,6 +79,9 @@ func (c *CreateSpec) check(r *Root) error {
 	case int(c.Overwrite) >= len(overwriteNames):
 		return reason.New(reason.Internal, "create %q with %v", rel, c.Overwrite)
 	}
+	if err := checkXattrs(c.Xattrs); err != nil {
+		return r.failure(reason.DestNotFound, "create", rel, err)
+	}
 	return nil
 }
 
@@ -104,7 +107,12 @@ func (r *Root) Create(ctx context.Context, spec CreateSpec) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sink{root: r, k: r.k, spec: spec, dirFD: dirFD, name: name, written: newExtents()}
+	s := &Sink{spec: spec, written: newExtents(), draft: draft{
+		root: r, k: r.k, rel: spec.Rel, size: spec.Size, overwrite: spec.Overwrite, sum: spec.Sum, crc: spec.CRC,
+		durable: spec.Durable, attempt: spec.Attempt, dirFD: dirFD, name: name, fd: -1,
+		partial: partialName(spec.Job, spec.Item, spec.Attempt),
+		attrs:   attributes{spec.Preserve, uint32(spec.Mode.Perm()), spec.MTime, spec.UID, spec.GID, spec.Xattrs},
+	}}
 	if err := s.begin(ctx); err != nil {
 		return nil, also(err, s.abandon())
 	}
@@ -114,7 +122,7 @@ func (r *Root) Create(ctx context.Context, spec CreateSpec) (*Sink, error) {
 // begin does what Create promises, on the open directory. When it fails, what
 // it made is recorded in s for abandon.
 func (s *Sink) begin(ctx context.Context) error {
-	if err := s.lookAtFinal(); err != nil {
+	if _, err := s.lookAtFinal(ctx); err != nil {
 		return err
 	}
 	// The name the partial must fit beside is checked by the kernel only at the
@@ -134,6 +142,7 @@ func (s *Sink) begin(ctx context.Context) error {
 	if err := s.makePartial(); err != nil {
 		return err
 	}
+	s.h = newHandle(s.k, s.fd)
 	if err := s.allocate(ctx); err != nil {
 		return err
 	}
@@ -172,134 +181,52 @@ func (r *Root) openParent(dirRel string, durable bool) (int, error) {
 
 // makeDir makes one directory unless something has its name already.
 func (r *Root) makeDir(rel string, durable bool) error {
-	err := r.dir.Mkdir(rel, r.cfg.DirMode)
-	if errors.Is(err, fs.ErrExist) {
-		return nil // a directory, or opening it will say what else
-	}
-	if err != nil {
-		return err
-	}
-	fd, err := r.openDescriptor(rel, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return err
-	}
-	defer r.k.close(fd)
-	if r.cfg.Chown {
-		if err := r.k.fchown(fd, r.cfg.UID, r.cfg.GID); err != nil {
-			return err
-		}
-	}
-	// Again, because mkdir applies the umask; a set-group-ID bit that came from
-	// the parent (mkdir(2)) stays, because shared directories live by it.
-	st, err := r.k.fstat(fd)
-	if err != nil {
-		return err
-	}
-	if err := r.k.fchmod(fd, uint32(r.cfg.DirMode)|uint32(st.Mode)&unix.S_ISGID); err != nil {
-		return err
-	}
-	if !durable {
-		return nil
-	}
-	parent, _ := splitParent(rel)
+	parent, name := splitParent(rel)
 	parentFD, err := r.openDescriptor(parent, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer r.k.close(parentFD)
+	fd, err := r.makeDirAt(parentFD, name)
+	if errors.Is(err, unix.EEXIST) {
+		return nil // a directory, or opening it will say what else
+	}
+	if err != nil {
+		return err
+	}
+	_ = r.k.close(fd)
+	if !durable {
+		return nil
+	}
 	return r.k.fsync(parentFD)
 }
 
-// lookAtFinal decides by what stands under the final name, without following a
-// symlink there: a rename replaces the link itself.
-func (s *Sink) lookAtFinal() error {
-	st, err := s.k.lstatat(s.dirFD, s.name)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
+// makeDirAt makes the directory name and returns a descriptor of it, which the
+// caller closes. EEXIST is returned as it is.
+func (r *Root) makeDirAt(parentFD int, name string) (int, error) {
+	if err := r.k.mkdir(parentFD, name, uint32(r.cfg.DirMode)); err != nil {
+		return -1, err
+	}
+	fd, err := r.k.openat(parentFD, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, err
+	}
+	if r.cfg.Chown {
+		err = r.k.fchown(fd, r.cfg.UID, r.cfg.GID)
+	}
+	if err == nil {
+		// Again, because mkdir applies the umask; a set-group-ID bit that came
+		// from the parent (mkdir(2)) stays, because shared directories live by it.
+		var st unix.Stat_t
+		if st, err = r.k.fstat(fd); err == nil {
+			err = r.k.fchmod(fd, uint32(r.cfg.DirMode)|uint32(st.Mode)&unix.S_ISGID)
+		}
 	}
 	if err != nil {
-		return s.failure("look at", err)
+		_ = r.k.close(fd)
+		return -1, err
 	}
-	kind := st.Mode & unix.S_IFMT
-	switch {
-	case kind == unix.S_IFDIR:
-		return reason.New(reason.DestExists, "%q in root %s is a directory; give the file a name inside it", s.spec.Rel, s.root.cfg.Name)
-	case s.spec.Overwrite == OverwriteFail:
-		return s.exists()
-	case s.spec.Overwrite == OverwriteSkip:
-		return s.skipped()
-	case kind != unix.S_IFREG && kind != unix.S_IFLNK:
-		return reason.New(reason.DestExists, "%q in root %s is a device, FIFO or socket, which is never replaced; choose another name", s.spec.Rel, s.root.cfg.Name)
-	case kind == unix.S_IFREG && s.spec.Overwrite.keeps(st, s.spec.Size, s.spec.MTime):
-		return s.skipped()
-	}
-	return nil
-}
-
-func (s *Sink) exists() error {
-	return reason.New(reason.DestExists, "%q in root %s exists; %s", s.spec.Rel, s.root.cfg.Name, advice[reason.DestExists])
-}
-
-func (s *Sink) skipped() error {
-	return reason.New(reason.DestExists, "%q in root %s: %w (%v)", s.spec.Rel, s.root.cfg.Name, ErrSkipped, s.spec.Overwrite)
-}
-
-// makePartial creates the attempt's own file and takes its flock, which tells
-// everybody else that a living process writes it.
-func (s *Sink) makePartial() error {
-	s.partial = partialName(s.spec.Job, s.spec.Item, s.spec.Attempt)
-	// A leftover of this very attempt, whose process died, is removed first. A
-	// sweep may lock the new file between its creation and ours: then it is
-	// the sweep's to remove and another is made.
-	const tries = 4
-	var last error
-	for range tries {
-		// 0600: nobody reads half a file. The final mode is set before publishing.
-		fd, err := s.k.openat(s.dirFD, s.partial, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
-		if errors.Is(err, unix.EEXIST) {
-			if _, last = removeDead(s.k, s.dirFD, s.partial, time.Time{}); errors.Is(last, errHeld) {
-				break
-			}
-			if last == nil {
-				last = err
-			}
-			continue
-		}
-		if err != nil {
-			return s.failure("create a partial file for", err)
-		}
-		if last = s.own(fd); last == nil {
-			return nil
-		}
-		_ = s.k.close(fd)
-		if !errors.Is(last, errHeld) {
-			return s.failure("lock the partial file of", last)
-		}
-	}
-	return reason.New(reason.Internal, "the partial file of %q in root %s is in use by another writer of the same attempt %d: %w", s.spec.Rel, s.root.cfg.Name, s.spec.Attempt, last)
-}
-
-// own locks the partial file just created and remembers its inode.
-func (s *Sink) own(fd int) error {
-	switch err := s.k.tryLock(fd); {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		return errHeld
-	case err != nil && !errors.Is(err, unix.ENOLCK) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL):
-		return err
-	}
-	st, err := s.k.fstat(fd)
-	if err != nil {
-		return err
-	}
-	named, err := s.k.lstatat(s.dirFD, s.partial)
-	if errors.Is(err, unix.ENOENT) || err == nil && identityOf(named) != identityOf(st) {
-		return errHeld
-	}
-	if err != nil {
-		return err
-	}
-	s.h, s.id = newHandle(s.k, fd), identityOf(st)
-	return nil
+	return fd, nil
 }
 
 // allocate gives the partial file its length, and its blocks where that costs
@@ -319,7 +246,7 @@ func (s *Sink) allocate(ctx context.Context) error {
 			return s.failure(fmt.Sprintf("reserve %d bytes for", s.spec.Size), err)
 		}
 		// The file system does not preallocate; then look at what is free.
-		s.room.end(false)
+		s.room.end(0)
 		cautious := s.fsys
 		cautious.reserve = false
 		if s.room, err = s.root.reserve(ctx, s.spec.Rel, s.spec.Size, s.dirFD, cautious); err != nil {

@@ -114,11 +114,60 @@ func (f *faulty) rename(dirFD int, from, to string, flags uint) error {
 	return f.kernel.rename(dirFD, from, to, flags)
 }
 
-func (f *faulty) link(dirFD int, from, to string) error {
-	if err := f.before(call{op: "linkat", fd: dirFD, name: to}); err != nil {
+func (f *faulty) link(fromFD int, from string, toFD int, to string) error {
+	if err := f.before(call{op: "linkat", fd: toFD, name: to}); err != nil {
 		return err
 	}
-	return f.kernel.link(dirFD, from, to)
+	return f.kernel.link(fromFD, from, toFD, to)
+}
+
+func (f *faulty) getdents(fd int, p []byte) (int, error) {
+	if err := f.before(call{op: "getdents", fd: fd}); err != nil {
+		return 0, err
+	}
+	return f.kernel.getdents(fd, p)
+}
+
+func (f *faulty) lstatat(dirFD int, name string) (unix.Stat_t, error) {
+	if err := f.before(call{op: "lstatat", fd: dirFD, name: name}); err != nil {
+		return unix.Stat_t{}, err
+	}
+	return f.kernel.lstatat(dirFD, name)
+}
+
+func (f *faulty) mkdir(dirFD int, name string, mode uint32) error {
+	if err := f.before(call{op: "mkdirat", fd: dirFD, name: name}); err != nil {
+		return err
+	}
+	return f.kernel.mkdir(dirFD, name, mode)
+}
+
+func (f *faulty) symlink(target string, dirFD int, name string) error {
+	if err := f.before(call{op: "symlinkat", fd: dirFD, name: name}); err != nil {
+		return err
+	}
+	return f.kernel.symlink(target, dirFD, name)
+}
+
+func (f *faulty) readlink(dirFD int, name string, p []byte) (int, error) {
+	if err := f.before(call{op: "readlinkat", fd: dirFD, name: name}); err != nil {
+		return 0, err
+	}
+	return f.kernel.readlink(dirFD, name, p)
+}
+
+func (f *faulty) setXattr(fd int, name string, value []byte) error {
+	if err := f.before(call{op: "fsetxattr", fd: fd, name: name}); err != nil {
+		return err
+	}
+	return f.kernel.setXattr(fd, name, value)
+}
+
+func (f *faulty) getXattr(fd int, name string, p []byte) (int, error) {
+	if err := f.before(call{op: "fgetxattr", fd: fd, name: name}); err != nil {
+		return 0, err
+	}
+	return f.kernel.getXattr(fd, name, p)
 }
 
 func (f *faulty) unlink(dirFD int, name string) error {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is the system calls that Source, Sink and the sweep make, so that a
+// kernel is the system calls that the package makes on descriptors, so that a
 // test can let any one of them fail. All names are single components relative
 // to a held directory and none is followed if it is a symlink.
 type kernel interface {
@@ -30,8 +30,19 @@ type kernel interface {
 	fchown(fd, uid, gid int) error
 	setMTime(fd int, t time.Time) error
 	rename(dirFD int, from, to string, flags uint) error
-	link(dirFD int, from, to string) error
+	link(fromFD int, from string, toFD int, to string) error
 	unlink(dirFD int, name string) error
+
+	getdents(fd int, p []byte) (int, error)
+	seek(fd int, off int64) error
+	mkdir(dirFD int, name string, mode uint32) error
+	symlink(target string, dirFD int, name string) error
+	readlink(dirFD int, name string, p []byte) (int, error)
+	chownLink(dirFD int, name string, uid, gid int) error
+	setLinkMTime(dirFD int, name string, t time.Time) error
+	listXattrs(fd int, p []byte) (int, error)
+	getXattr(fd int, name string, p []byte) (int, error)
+	setXattr(fd int, name string, value []byte) error
 }
 
 // linux is the kernel itself. Calls that a signal interrupts (signal(7); Go's
@@ -175,10 +186,67 @@ func (linux) rename(dirFD int, from, to string, flags uint) error {
 	return uninterrupted(func() error { return unix.Renameat2(dirFD, from, dirFD, to, flags) })
 }
 
-func (linux) link(dirFD int, from, to string) error {
-	return uninterrupted(func() error { return unix.Linkat(dirFD, from, dirFD, to, 0) })
+func (linux) link(fromFD int, from string, toFD int, to string) error {
+	return uninterrupted(func() error { return unix.Linkat(fromFD, from, toFD, to, 0) })
 }
 
 func (linux) unlink(dirFD int, name string) error {
 	return uninterrupted(func() error { return unix.Unlinkat(dirFD, name, 0) })
+}
+
+// getdents reads whole records of directory entries into p (getdents64(2)).
+func (linux) getdents(fd int, p []byte) (int, error) {
+	for {
+		n, err := unix.Getdents(fd, p)
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+// seek goes to a position that a directory entry gave as the next one's
+// (d_off): it is valid in any descriptor of the directory.
+func (linux) seek(fd int, off int64) error {
+	_, err := unix.Seek(fd, off, unix.SEEK_SET)
+	return err
+}
+
+func (linux) mkdir(dirFD int, name string, mode uint32) error {
+	return uninterrupted(func() error { return unix.Mkdirat(dirFD, name, mode) })
+}
+
+func (linux) symlink(target string, dirFD int, name string) error {
+	return uninterrupted(func() error { return unix.Symlinkat(target, dirFD, name) })
+}
+
+func (linux) readlink(dirFD int, name string, p []byte) (n int, err error) {
+	err = uninterrupted(func() error { n, err = unix.Readlinkat(dirFD, name, p); return err })
+	return n, err
+}
+
+func (linux) chownLink(dirFD int, name string, uid, gid int) error {
+	return uninterrupted(func() error { return unix.Fchownat(dirFD, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+}
+
+func (linux) setLinkMTime(dirFD int, name string, t time.Time) error {
+	mtime, err := unix.TimeToTimespec(t)
+	if err != nil {
+		return err
+	}
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, mtime}
+	return uninterrupted(func() error { return unix.UtimesNanoAt(dirFD, name, times, unix.AT_SYMLINK_NOFOLLOW) })
+}
+
+func (linux) listXattrs(fd int, p []byte) (n int, err error) {
+	err = uninterrupted(func() error { n, err = unix.Flistxattr(fd, p); return err })
+	return n, err
+}
+
+func (linux) getXattr(fd int, name string, p []byte) (n int, err error) {
+	err = uninterrupted(func() error { n, err = unix.Fgetxattr(fd, name, p); return err })
+	return n, err
+}
+
+func (linux) setXattr(fd int, name string, value []byte) error {
+	return uninterrupted(func() error { return unix.Fsetxattr(fd, name, value, 0) })
 }

@@ -1,6 +1,7 @@
 package fileio
 
 import (
+	"strconv"
 	"strings"
 
 	"mover/reason"
@@ -91,4 +92,25 @@ func splitParent(rel string) (dir, name string) {
 		return rel[:i], rel[i+1:]
 	}
 	return ".", rel
+}
+
+// joinRel joins two cleaned paths, either of which may be ".".
+func joinRel(dir, rel string) string {
+	switch {
+	case dir == ".":
+		return rel
+	case rel == ".":
+		return dir
+	}
+	return dir + "/" + rel
+}
+
+// quoteRel quotes a path for a message: bytes that a terminal would act upon are
+// escaped, and of a path that nobody would read only the two ends are shown.
+func quoteRel(rel string) string {
+	const end = 100
+	if len(rel) <= 3*end {
+		return strconv.Quote(rel)
+	}
+	return strconv.Quote(rel[:end]) + "..." + strconv.Quote(rel[len(rel)-end:])
 }

@@ -214,7 +214,7 @@ func TestWithoutNoReplace(t *testing.T) {
 			case c.op == "renameat2" && c.flags != 0:
 				return unix.EINVAL
 			case c.op == "linkat" && link != nil:
-				return link(func() error { return inner.link(c.fd, partialName("", 0, 0), c.name) })
+				return link(func() error { return inner.link(c.fd, partialName("", 0, 0), c.fd, c.name) })
 			}
 			return nil
 		}}

@@ -207,7 +207,7 @@ func TestSourceTypes(t *testing.T) {
 	}
 	_, err = r.OpenSource(".")
 	wantCode(t, err, reason.UnsupportedFileType)
-	if !strings.Contains(err.Error(), "trees are not supported yet") {
+	if !strings.Contains(err.Error(), "recursive") {
 		t.Errorf("a directory: %v", err)
 	}
 }

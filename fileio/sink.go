@@ -20,13 +20,8 @@ const writebackBytes = 8 << 20
 // wait for each other. Until Publish succeeds the file has no other name than
 // the partial's.
 type Sink struct {
-	root    *Root
-	k       kernel
+	draft
 	spec    CreateSpec
-	dirFD   int    // the directory of both names, held from Create to the end
-	name    string // the final name
-	partial string // this attempt's own name
-	id      identity
 	fsys    filesystem
 	h       *handle // nil until the partial exists
 	room    *reservation
@@ -59,11 +54,6 @@ func (s *Sink) Published() bool { return s.published.Load() }
 
 // Travelled says how bytes are written, "direct" or "buffered: why", for logs.
 func (s *Sink) Travelled() string { return s.travelled.String() }
-
-// failure wraps an errno with what was done to the final name's file.
-func (s *Sink) failure(op string, err error) *reason.Error {
-	return s.root.failure(reason.DestNotFound, op, s.spec.Rel, err)
-}
 
 // fail records the first failure and returns it.
 func (s *Sink) fail(op string, err error) *reason.Error {

@@ -78,7 +78,7 @@ func (r *Root) checkType(rel string, mode fs.FileMode) error {
 	case mode.IsRegular():
 		return nil
 	case mode.IsDir():
-		return reason.New(reason.UnsupportedFileType, "%q in root %s is a directory, and trees are not supported yet; name a file", rel, r.cfg.Name)
+		return reason.New(reason.UnsupportedFileType, "%q in root %s is a directory; name a file, or ask for the tree (recursive)", rel, r.cfg.Name)
 	case mode&fs.ModeNamedPipe != 0:
 		what = "a FIFO"
 	case mode&fs.ModeSocket != 0:

@@ -144,8 +144,9 @@ func (v *reservation) taken(n int64) {
 	}
 }
 
-// end gives the reservation back, once; kept says that the file stays.
-func (v *reservation) end(kept bool) {
+// end gives the reservation back, once; kept is how many of its bytes stay, as
+// published files.
+func (v *reservation) end(kept int64) {
 	if v.ended.Swap(true) {
 		return
 	}
@@ -154,7 +155,5 @@ func (v *reservation) end(kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.receiving -= v.size
-	if kept {
-		s.used += v.size
-	}
+	s.used += kept
 }
