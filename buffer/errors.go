@@ -74,14 +74,13 @@ func (e *RangeError) Error() string {
 // SpaceError says that memory for a buffer is short. It comes in a
 // *reason.Error with the code NO_SPACE.
 type SpaceError struct {
-	Need, Free int64 // bytes; Free is -1 when nothing tells
-	Where      string
+	Need int64 // bytes; 0 when the whole file system is full
+	Free int64 // bytes that were to be had; -1 when nothing tells
+	Err  error // what was tried
 }
 
-// Error names need and what is free.
-func (e *SpaceError) Error() string {
-	if e.Free < 0 {
-		return fmt.Sprintf("%d bytes are needed in %s", e.Need, e.Where)
-	}
-	return fmt.Sprintf("%d bytes are needed and %s has %d free", e.Need, e.Where, e.Free)
-}
+// Error names what was tried, need, what is free, and the fix where there is one.
+func (e *SpaceError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what was tried.
+func (e *SpaceError) Unwrap() error { return e.Err }
