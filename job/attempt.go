@@ -17,6 +17,8 @@ const (
 	endCancel          // someone canceled the job
 	endDeadline        // its deadline passed
 	endClose           // the node stops
+	endPause           // someone paused the job
+	endYield           // it turned out large, and there is no place for it
 )
 
 // Causes of the context that Run gets, for context.Cause.
@@ -45,6 +47,10 @@ func (r *run) end(why ending) {
 		r.cancel(errCanceled)
 	case endDeadline:
 		r.cancel(errDeadline)
+	case endPause:
+		r.cancel(ErrPaused)
+	case endYield:
+		r.cancel(ErrYield)
 	default:
 		r.cancel(ErrClosed)
 	}
@@ -52,7 +58,7 @@ func (r *run) end(why ending) {
 
 // schedule starts attempts while there is room. Callers hold q.mu.
 func (q *Queue) schedule() {
-	for !q.closed && q.running < q.cfg.MaxRunning {
+	for !q.closed && !q.draining && q.running < q.cfg.MaxRunning {
 		e := q.ready.pop()
 		if e == nil {
 			return
@@ -84,6 +90,8 @@ func (q *Queue) carryOut(ctx context.Context, e *entry, r *run, s Snapshot) {
 	res, err := q.call(ctx, &Attempt{
 		Job: s, Number: r.number, Progress: r.progress,
 		Phase: func(to State) { q.phase(e, r, to) },
+		Limit: func() Rate { return Rate(e.limit.Load()) },
+		Items: &memorySink{q, s.ID, r.number},
 	})
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,6 +162,11 @@ func (q *Queue) succeed(e *entry, r *run, res Result) {
 		q.change(e, next)
 	}
 	s.LastReason = nil
+	if res.ItemsFailed > 0 {
+		s.LastReason = res.FirstFailure
+		q.change(e, Partial)
+		return
+	}
 	q.change(e, Succeeded)
 }
 
@@ -164,7 +177,7 @@ func (q *Queue) fail(e *entry, r *run, err error) {
 	// An attempt that was told to end has no better word than that it ended;
 	// only a reason that would have ended the job anyway outranks it.
 	interrupted := why.Retryable || why.Code == reason.Canceled || why.Code == reason.Deadline ||
-		why.Code == reason.Internal && (errors.Is(err, context.Canceled) || errors.Is(err, ErrClosed))
+		why.Code == reason.Internal && (errors.Is(err, context.Canceled) || errors.Is(err, ErrClosed) || errors.Is(err, ErrPaused) || errors.Is(err, ErrYield))
 	switch {
 	case s.State == Canceling:
 		s.LastReason = canceledReason("the job was canceled")
@@ -175,6 +188,11 @@ func (q *Queue) fail(e *entry, r *run, err error) {
 		q.change(e, Expired)
 	case r.why == endClose && interrupted:
 		q.change(e, Queued)
+	case r.why == endPause && interrupted && s.Pausing:
+		q.change(e, Paused)
+	case r.why == endPause && interrupted: // resumed meanwhile
+		q.change(e, Queued)
+		q.enqueue(e)
 	case why.Code == reason.Canceled:
 		// Canceled by the other side: through the table like any cancel.
 		s.LastReason = &why
@@ -215,43 +233,10 @@ func (q *Queue) retry(e *entry) {
 		if q.closed || e.rec.snap.State != Queued || e.place != nil {
 			return
 		}
-		q.ready.push(e)
+		e.rec.snap.NextAttemptAt = nil
+		q.enqueue(e)
 		q.schedule()
 	})
-}
-
-// Cancel ends a job: at once if no attempt is under way, else it becomes
-// Canceling and ends Canceled within Config.CancelTimeout. Repeating it changes
-// nothing. Errors: ErrNotFound; *TransitionError with the current snapshot if
-// the job ended otherwise.
-func (q *Queue) Cancel(id ID) (Snapshot, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	rec, ok := q.store.get(id)
-	if !ok {
-		return Snapshot{}, ErrNotFound
-	}
-	e := q.live[id]
-	switch state := rec.snap.State; {
-	case state == Canceling || state == Canceled:
-	case state.Terminal():
-		return q.view(rec), &TransitionError{state, Canceled}
-	case state == Queued || state == Paused:
-		e.rec.snap.LastReason = canceledReason("the job was canceled before it ran")
-		q.change(e, Canceled)
-	default:
-		q.change(e, Canceling)
-		e.attempt.end(endCancel)
-		q.giveUpAfter(e, e.attempt, canceledReason("the job was canceled; its attempt has not returned yet"), Canceled)
-	}
-	if e != nil {
-		rec = e.rec
-	}
-	return q.view(rec), nil
-}
-
-func canceledReason(detail string) *Reason {
-	return &Reason{Code: reason.Canceled, Detail: detail}
 }
 
 // expire is the deadline's timer.
@@ -289,7 +274,9 @@ func (q *Queue) giveUpAfter(e *entry, r *run, why *Reason, to State) {
 		}
 		q.cfg.Logger.Error("an attempt did not return after it was told to end",
 			"job", e.rec.snap.ID, "attempt", r.number, "after", q.cfg.CancelTimeout)
-		e.rec.snap.LastReason = why
+		if why != nil {
+			e.rec.snap.LastReason = why
+		}
 		q.change(e, to)
 	})
 }

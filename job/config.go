@@ -15,7 +15,27 @@ var (
 	ErrClosed      = errors.New("the node is stopping; try again when it is back")
 	ErrKeyConflict = errors.New("the idempotency key was used for a different job; use a new key")
 	ErrPageToken   = errors.New("the page token is not one that this node gave")
+	ErrDraining    = errors.New("the node is draining and takes no new jobs; submit to another, or undo the drain")
+	ErrVersion     = errors.New("the job has changed since; read it again and decide with its new version")
+	ErrStub        = errors.New("the job belongs to its source's node, which alone can do this")
+	ErrPaused      = errors.New("the job was paused")                                                // cause of an attempt's context
+	ErrYield       = errors.New("the job turned out large, and the places for large jobs are taken") // likewise
 )
+
+// StoreError is a job that could not be kept: the state directory's disk is
+// full or failing. The node goes on; the caller may try again.
+type StoreError struct{ Err error }
+
+func (e *StoreError) Error() string {
+	return "the job could not be written to the node's state directory; the node's log says why, look at its disk"
+}
+
+// Unwrap returns ErrStore and the cause, which is for the log: it may name
+// files of the node.
+func (e *StoreError) Unwrap() []error { return []error{ErrStore, e.Err} }
+
+// ErrStore is what every *StoreError is.
+var ErrStore = errors.New("the store of jobs failed")
 
 // Router does an attempt: it is what stands between a job and the data path.
 type Router interface {
@@ -25,9 +45,11 @@ type Router interface {
 	//
 	// A failure is a *reason.Error. A retryable code puts the job back into
 	// the queue; any other ends it; an error without code is INTERNAL. When
-	// ctx ends (cancel, deadline, Close), Run must return well within
+	// ctx ends (cancel, deadline, pause, Close), Run must return well within
 	// Config.CancelTimeout; the job's state and reason are then the queue's
 	// to choose, unless Run returns a reason of its own that ends the job.
+	// context.Cause says why: ErrPaused, ErrClosed, ErrYield or a
+	// *reason.Error.
 	Run(ctx context.Context, a *Attempt) (Result, error)
 }
 
@@ -39,8 +61,15 @@ type Attempt struct {
 	// Publishing. A phase that the transition table does not allow is refused
 	// and logged, and changes nothing. Any goroutine may call it.
 	Phase func(State)
-	// Progress of this attempt, from 0.
+	// Progress of this attempt, from 0. SetTotal also tells the queue how
+	// large the job is, see Config.SmallBytes: call it as soon as it is known,
+	// and again as a walk finds more.
 	Progress *Progress
+	// Limit returns the job's bandwidth limit at this moment, 0 for none. It
+	// is cheap; any goroutine may call it.
+	Limit func() Rate
+	// Items takes what became of each item.
+	Items ItemSink
 }
 
 // Config is what a Queue needs. Zero values of the optional fields mean the
@@ -54,12 +83,19 @@ type Config struct {
 	Logger *slog.Logger   // discards
 
 	MaxQueued     int           // jobs that are neither ended nor started; 10000
-	MaxRunning    int           // attempts at a time; 4
+	MaxRunning    int           // attempts of small jobs at a time, and as many of large ones; 4
+	SmallBytes    int64         // a job is small until its total is known to be more; 64 MiB
 	MaxAttempts   int           // failed attempts after which a job fails; 10
 	Backoff       time.Duration // after the first failure, doubling; 1 s
 	BackoffMax    time.Duration // 60 s
 	CancelTimeout time.Duration // how long a canceled or expired attempt may take to return before the job ends without it; 10 s
-	Keep          int           // ended jobs kept; 1000
+	Keep          time.Duration // how long ended jobs are kept; 30 days
+	KeepMax       int           // ended jobs kept at most; 100000
+
+	// StateDir is where jobs are kept, an existing directory on a local file
+	// system that nobody else uses at the same time. "" keeps them in memory,
+	// for tests.
+	StateDir string
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -84,7 +120,7 @@ func (c Config) withDefaults() (Config, error) {
 		def   int
 	}{
 		{"MaxQueued", &c.MaxQueued, 10000}, {"MaxRunning", &c.MaxRunning, 4},
-		{"MaxAttempts", &c.MaxAttempts, 10}, {"Keep", &c.Keep, 1000},
+		{"MaxAttempts", &c.MaxAttempts, 10}, {"KeepMax", &c.KeepMax, 100000},
 	} {
 		if *d.value < 0 {
 			return c, refuse(d.name, "must not be negative")
@@ -99,7 +135,7 @@ func (c Config) withDefaults() (Config, error) {
 		def   time.Duration
 	}{
 		{"Backoff", &c.Backoff, time.Second}, {"BackoffMax", &c.BackoffMax, time.Minute},
-		{"CancelTimeout", &c.CancelTimeout, 10 * time.Second},
+		{"CancelTimeout", &c.CancelTimeout, 10 * time.Second}, {"Keep", &c.Keep, 30 * 24 * time.Hour},
 	} {
 		if *d.value < 0 {
 			return c, refuse(d.name, "must not be negative")
@@ -107,6 +143,12 @@ func (c Config) withDefaults() (Config, error) {
 		if *d.value == 0 {
 			*d.value = d.def
 		}
+	}
+	if c.SmallBytes < 0 {
+		return c, refuse("SmallBytes", "must not be negative")
+	}
+	if c.SmallBytes == 0 {
+		c.SmallBytes = 64 << 20
 	}
 	return c, nil
 }

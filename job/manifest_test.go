@@ -48,6 +48,73 @@ func TestManifestSurvives(t *testing.T) {
 	}
 }
 
+// TestManifestVersion2: every new field travels, and makes it version 2.
+func TestManifestVersion2(t *testing.T) {
+	for name, change := range map[string]func(*Manifest){
+		"compare":   func(m *Manifest) { m.Compare, m.CRC32C = CompareCRC, "0a1b2c3d" },
+		"newer":     func(m *Manifest) { m.Overwrite = OverwriteIfNewer },
+		"different": func(m *Manifest) { m.Overwrite = OverwriteIfDifferent },
+		"owner":     func(m *Manifest) { m.UID, m.GID, m.Preserve = 1000, 5, []string{PreserveOwner} },
+		"xattrs": func(m *Manifest) {
+			m.Preserve = []string{PreserveXattrs}
+			m.Xattrs = []Xattr{{"user.a", []byte{}}, {"user.b", bytes.Repeat([]byte{0xff}, MaxXattrBytes-12)}}
+			m.Path = bytes.Repeat([]byte("x"), 4000) // the longest together fit
+		},
+		"buffer": func(m *Manifest) {
+			m.Root, m.Path, m.Buffer, m.Offset, m.Overwrite = "", nil, "b", 1<<40, OverwriteAlways
+		},
+		"from a buffer": func(m *Manifest) { m.SourceRoot, m.SourceBuffer = "", "b" },
+	} {
+		m := testManifest()
+		change(&m)
+		data, err := m.Encode()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		m.Version = 2
+		if m.Path == nil {
+			m.Path = []byte{}
+		}
+		back, err := DecodeManifest(data)
+		if back.Path == nil {
+			back.Path = []byte{}
+		}
+		if err != nil || !cmp.Equal(m, back) {
+			t.Errorf("%s: %v\n%s", name, err, cmp.Diff(m, back))
+		}
+	}
+	for name, change := range map[string]func(*Manifest){
+		"compare":         func(m *Manifest) { m.Compare = "size" },
+		"crc":             func(m *Manifest) { m.CRC32C = "0A1B2C3D" },
+		"buffer and root": func(m *Manifest) { m.Buffer, m.Overwrite = "b", OverwriteAlways },
+		"buffer's name":   func(m *Manifest) { m.Root, m.Path, m.Buffer, m.Overwrite = "", nil, "b/c", OverwriteAlways },
+		"buffer's policy": func(m *Manifest) { m.Root, m.Path, m.Buffer = "", nil, "b" },
+		"offset":          func(m *Manifest) { m.Root, m.Path, m.Buffer, m.Overwrite, m.Offset = "", nil, "b", OverwriteAlways, -1 },
+		"range": func(m *Manifest) {
+			m.Root, m.Path, m.Buffer, m.Overwrite, m.Offset = "", nil, "b", OverwriteAlways, math.MaxInt64
+		},
+		"offset of a file": func(m *Manifest) { m.Offset = 1 },
+		"two sources":      func(m *Manifest) { m.SourceBuffer = "b" },
+		"xattr space":      func(m *Manifest) { m.Xattrs = []Xattr{{"security.capability", nil}} },
+		"xattr name":       func(m *Manifest) { m.Xattrs = []Xattr{{"user.", nil}} },
+		"xattr twice":      func(m *Manifest) { m.Xattrs = []Xattr{{"user.a", nil}, {"user.a", nil}} },
+		"xattrs' bytes":    func(m *Manifest) { m.Xattrs = []Xattr{{"user.a", make([]byte, MaxXattrBytes)}} },
+		"xattrs' number":   func(m *Manifest) { m.Xattrs = make([]Xattr, MaxXattrs+1) },
+	} {
+		m := testManifest()
+		change(&m)
+		if _, err := m.Encode(); err == nil {
+			t.Errorf("%s: encoded", name)
+		}
+		m.Version = 2
+		data, _ := json.Marshal(m)
+		if _, err := DecodeManifest(data); err == nil {
+			t.Errorf("%s: decoded", name)
+		}
+	}
+}
+
 func TestManifestRefused(t *testing.T) {
 	for name, change := range map[string]func(*Manifest){
 		"job":         func(m *Manifest) { m.Job = ID{} },
@@ -64,8 +131,8 @@ func TestManifestRefused(t *testing.T) {
 		"slash":       func(m *Manifest) { m.Path = []byte("d/") },
 		"NUL":         func(m *Manifest) { m.Path = []byte("d\x00") },
 		"long":        func(m *Manifest) { m.Path = bytes.Repeat([]byte("x"), 4096) },
-		"overwrite":   func(m *Manifest) { m.Overwrite = "if_newer" },
-		"preserve":    func(m *Manifest) { m.Preserve = []string{"owner"} },
+		"overwrite":   func(m *Manifest) { m.Overwrite = "newest" },
+		"preserve":    func(m *Manifest) { m.Preserve = []string{"acl"} },
 		"twice":       func(m *Manifest) { m.Preserve = []string{"mode", "mode"} },
 		"set-uid":     func(m *Manifest) { m.Mode = 0o4755 },
 		"size":        func(m *Manifest) { m.Size = -1 },
@@ -89,7 +156,9 @@ func TestManifestRefused(t *testing.T) {
 		data string
 		want error
 	}{
-		"later":       {`{"v":2,"news":{}}`, ErrManifestVersion},
+		"later":       {`{"v":3,"news":{}}`, ErrManifestVersion},
+		"earlier":     {`{"v":0}`, ErrManifestVersion},
+		"2 in 1":      {strings.Replace(string(good), `{`, `{"uid":1,`, 1), nil},
 		"no version":  {strings.Replace(string(good), `"v":1,`, ``, 1), nil},
 		"unknown":     {strings.Replace(string(good), `{`, `{"x":1,`, 1), nil},
 		"other case":  {strings.Replace(string(good), `"size"`, `"SIZE"`, 1), nil},
@@ -147,10 +216,12 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add(good)
 	f.Add([]byte(`{"v":2}`))
+	f.Add([]byte(`{"v":2,"compare":"mtime","xattrs":[{"name":"user.x","value":"AA=="}]}`))
 	f.Add([]byte(`{"v":1,"path":"Li4vLi4="}`))
 	f.Add([]byte(`{"v":1,"bytes":5,"crc32c":"0a1b2c3d","verified":true}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if d, err := DecodeDoneMeta(data); err == nil {
+			d.Version = 1 // as it is written
 			out, err := d.Encode()
 			if back, err2 := DecodeDoneMeta(out); err != nil || err2 != nil || back != d {
 				t.Fatalf("%+v: %v, %v", d, err, err2)
@@ -167,6 +238,11 @@ func FuzzManifest(f *testing.F) {
 		out, err := m.Encode()
 		if err != nil {
 			t.Fatal(err)
+		}
+		// The oldest version that says it, and its word for the default.
+		if m.Version = m.lowest(); m.Compare == CompareMtime {
+			m.Compare = ""
+			m.Version = m.lowest()
 		}
 		if back, err := DecodeManifest(out); err != nil || !cmp.Equal(m, back) {
 			t.Fatalf("%v\n%s", err, cmp.Diff(m, back))

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"math"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -72,7 +73,7 @@ func (p Place) check(field, node string) (Place, error) {
 		if !ValidName(p.Buffer) {
 			return p, refuse(field+".buffer", nameRule)
 		}
-		return p, unsupported(field+".buffer", "buffers are")
+		return p.checkBuffer(field)
 	}
 	if p.Offset != nil || p.Length != nil {
 		return p, refuse(field, "offset and length belong to a buffer, not to a path")
@@ -91,6 +92,23 @@ func (p Place) check(field, node string) (Place, error) {
 		return p, err
 	}
 	return p.withPath(clean), nil
+}
+
+// checkBuffer is check for a buffer.
+func (p Place) checkBuffer(field string) (Place, error) {
+	if p.Path != "" || len(p.PathB64) > 0 {
+		return p, refuse(field, "has both a buffer and a path; give one")
+	}
+	if p.Offset == nil {
+		p.Offset = new(Bytes)
+	}
+	if *p.Offset < 0 {
+		return p, refuse(field+".offset", "must not be negative")
+	}
+	if p.Length != nil && (*p.Length < 0 || *p.Length > math.MaxInt64-*p.Offset) {
+		return p, refuse(field+".length", "must not be negative, and end below 2^63 with the offset")
+	}
+	return p, nil
 }
 
 // cleanPath drops empty and "." components and refuses what could leave the
@@ -139,23 +157,28 @@ func checkSub(field, sub string) error {
 	return nil
 }
 
-// land applies the rule of the trailing slash: a destination that ends in /
-// is a directory into which the source goes under its own last component.
-func land(source, destination Place) (Place, error) {
-	src, dst := source.FullPath(), destination.FullPath()
-	if src[len(src)-1] == '/' {
-		return destination, unsupported("source.path", "a path that ends in / is a directory; directories are")
+// land applies the rules of the trailing slash: a source that ends in /, or a
+// root alone, is a directory; a destination that ends in / is one into which
+// the source goes under its own last component, or, if the source's text ends
+// in / or is a root alone, the source's entries without a component of its own.
+// Neither side of the result ends in /, so that the rules apply once.
+func land(source, destination Place, recursive bool) (src, dst Place, err error) {
+	from, to := source.FullPath(), destination.FullPath()
+	contents := from[len(from)-1] == '/' || source.Sub() == ""
+	if contents && !recursive {
+		return src, dst, refuse("source.path", "names a directory; set recursive: true to move what is in it")
 	}
-	if source.Sub() == "" {
-		return destination, unsupported("source.path", "names a root alone, which is a directory; directories are")
+	from = strings.TrimSuffix(from, "/")
+	into := to[len(to)-1] == '/'
+	to = strings.TrimSuffix(to, "/")
+	if into && !contents {
+		to += "/" + from[strings.LastIndexByte(from, '/')+1:]
 	}
-	if dst[len(dst)-1] == '/' {
-		dst += src[strings.LastIndexByte(src, '/')+1:]
-	} else if destination.Sub() == "" {
-		return destination, refuse("destination.path", "names a root alone; add / to keep the source's name, or a full name")
+	if !recursive && strings.IndexByte(to, '/') < 0 {
+		return src, dst, refuse("destination.path", "names a root alone; add / to keep the source's name, or a full name")
 	}
-	if len(dst) > maxPathBytes {
-		return destination, refuse("destination.path", "is longer than %d bytes with the source's name appended", maxPathBytes)
+	if len(to) > maxPathBytes {
+		return src, dst, refuse("destination.path", "is longer than %d bytes with the source's name appended", maxPathBytes)
 	}
-	return destination.withPath(dst), nil
+	return source.withPath(from), destination.withPath(to), nil
 }

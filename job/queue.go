@@ -29,6 +29,11 @@ type Queue struct {
 	running  int // attempts whose Run has not returned
 	attempts map[reason.Code]uint64
 	closed   bool
+	draining bool
+	events   []Event
+	seq      uint64
+	news     chan struct{}
+	items    map[ID][]ItemRecord
 
 	done     chan struct{} // closed by Close
 	returned sync.WaitGroup
@@ -43,6 +48,15 @@ type entry struct {
 	changed  chan struct{} // closed at the next change; nil when nobody waits
 	backoff  Stopper
 	deadline Stopper
+	limit    atomic.Int64 // bits a second
+
+	ownerVersion uint64 // of a stub: the owner's snapshot that was seen last
+}
+
+// waits reports whether e counts for Config.MaxQueued.
+func (e *entry) waits() bool {
+	s := &e.rec.snap
+	return s.State == Queued || s.State == Paused || s.Forwarded != nil && !s.State.Terminal()
 }
 
 // NewQueue returns an empty queue.
@@ -52,8 +66,9 @@ func NewQueue(cfg Config) (*Queue, error) {
 		return nil, err
 	}
 	return &Queue{
-		cfg: cfg, clock: cfg.Clock, store: newMemory(cfg.Keep),
+		cfg: cfg, clock: cfg.Clock, store: newMemory(cfg.KeepMax),
 		live: map[ID]*entry{}, ready: newReady(), attempts: map[reason.Code]uint64{},
+		news: make(chan struct{}), items: map[ID][]ItemRecord{},
 		done: make(chan struct{}),
 	}, nil
 }
@@ -93,30 +108,107 @@ func (q *Queue) Submit(ctx context.Context, spec Spec, submitter, key string) (s
 			return q.view(old), true, nil
 		}
 	}
-	if q.closed {
-		return Snapshot{}, false, ErrClosed
+	if err := q.admits(); err != nil {
+		return Snapshot{}, false, err
 	}
-	if q.waiting >= q.cfg.MaxQueued {
-		return Snapshot{}, false, ErrQueueFull
+	rec.snap = Snapshot{ID: id, Owner: owner, Spec: spec}
+	s, err = q.enter(rec)
+	return s, false, err
+}
+
+// admits reports why no new job is taken now, if so. Callers hold q.mu.
+func (q *Queue) admits() error {
+	switch {
+	case q.closed:
+		return ErrClosed
+	case q.draining:
+		return ErrDraining
+	case q.waiting >= q.cfg.MaxQueued:
+		return ErrQueueFull
 	}
-	now := q.clock.Now()
-	rec.snap = Snapshot{ID: id, State: Queued, Version: 1, Owner: owner, Spec: spec, CreatedAt: now.UTC()}
-	if spec.Deadline > 0 {
-		rec.snap.DeadlineAt = timePtr(now.Add(time.Duration(spec.Deadline)))
+	return nil
+}
+
+// enter adds a new job. Callers hold q.mu.
+func (q *Queue) enter(rec record) (Snapshot, error) {
+	s := &rec.snap
+	s.State, s.Version, s.CreatedAt = Queued, 1, q.clock.Now().UTC()
+	if node := s.Spec.Source.Node; node != q.cfg.NodeName {
+		s.Forwarded = &Forward{Node: node}
 	}
+	q.setDeadline(s)
 	if err := q.store.insert(rec); err != nil {
-		return Snapshot{}, false, fmt.Errorf("submit: keep the job: %w", err)
+		return Snapshot{}, &StoreError{err}
 	}
 	e := &entry{rec: rec}
-	q.live[id] = e
+	e.limit.Store(int64(s.Spec.BandwidthLimit))
+	q.live[s.ID] = e
 	q.waiting++
 	q.logSubmitted(&e.rec.snap)
-	if spec.Deadline > 0 {
-		e.deadline = q.clock.AfterFunc(time.Duration(spec.Deadline), func() { q.expire(e) })
-	}
-	q.ready.push(e)
+	q.emit(&e.rec.snap, EventSubmitted)
+	q.armDeadline(e)
+	q.enqueue(e)
 	q.schedule()
-	return q.view(e.rec), false, nil
+	return q.view(e.rec), nil
+}
+
+// enqueue lets e start when its turn comes. A stub has none here.
+func (q *Queue) enqueue(e *entry) {
+	if e.rec.snap.Forwarded == nil {
+		q.ready.push(e)
+	}
+}
+
+// act is an action of a person on a job.
+func (q *Queue) act(id ID, f func(*entry) error) (Snapshot, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	rec, ok := q.store.get(id)
+	if !ok {
+		return Snapshot{}, ErrNotFound
+	}
+	e := q.live[id]
+	if e == nil {
+		e = &entry{rec: rec}
+	}
+	if f := e.rec.snap.Forwarded; f != nil && f.Accepted {
+		return q.view(e.rec), ErrStub
+	}
+	err := f(e)
+	q.schedule()
+	return q.view(e.rec), err
+}
+
+// revive brings a job back that has ended.
+func (q *Queue) revive(e *entry) {
+	s := &e.rec.snap
+	q.live[s.ID] = e
+	e.rec.failures = 0
+	s.Retries++
+	s.FinishedAt, s.Result = nil, nil
+	q.setDeadline(s)
+	q.armDeadline(e)
+	q.change(e, Queued)
+}
+
+// touch keeps a change of e that is not one of state.
+func (q *Queue) touch(e *entry, what EventType) {
+	e.rec.snap.Version++
+	q.keep(e, what)
+}
+
+// keep keeps e, tells of it unless what is "", and wakes who waits.
+func (q *Queue) keep(e *entry, what EventType) {
+	if err := q.store.update(e.rec); err != nil {
+		q.cfg.Logger.Error("a job could not be kept", "job", e.rec.snap.ID, "err", err)
+	}
+	if what != "" {
+		q.emit(&e.rec.snap, what)
+	}
+	if e.changed != nil {
+		close(e.changed)
+		e.changed = nil
+	}
 }
 
 // Get returns a job, or ErrNotFound.
@@ -215,13 +307,25 @@ type Stats struct {
 	Running  int                    // attempts whose Run has not returned
 	Attempts map[reason.Code]uint64 // ended since the start, by reason; "" is success
 	Bytes    uint64                 // moved since the start, by all attempts
+	Draining bool
+	// OldestQueued is when the job was submitted that has been queued longest
+	// without ever having run; zero if there is none.
+	OldestQueued time.Time
+	// Store is why jobs cannot be kept at the moment, nil if they can.
+	Store error
 }
 
 // Stats returns the figures now.
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Stats{Jobs: q.store.counts(), Running: q.running, Attempts: map[reason.Code]uint64{}, Bytes: q.moved.Load()}
+	s := Stats{Jobs: q.store.counts(), Running: q.running, Attempts: map[reason.Code]uint64{}, Bytes: q.moved.Load(), Draining: q.draining}
+	for _, e := range q.live {
+		j := &e.rec.snap
+		if j.State == Queued && j.StartedAt == nil && (s.OldestQueued.IsZero() || j.CreatedAt.Before(s.OldestQueued)) {
+			s.OldestQueued = j.CreatedAt
+		}
+	}
 	for code, n := range q.attempts {
 		s.Attempts[code] = n
 	}
@@ -285,16 +389,24 @@ func (q *Queue) change(e *entry, to State) {
 		// Every caller is in this package: a defect, and not one to carry on with.
 		panic((&TransitionError{from, to}).Error())
 	}
+	q.move(e, to)
+}
+
+// move is change without the table, which does not bind what a stub's owner
+// says.
+func (q *Queue) move(e *entry, to State) {
 	s := &e.rec.snap
+	from, waited := s.State, e.waits()
 	s.State = to
 	s.Version++
+	s.Pausing = false
 	if e.progress != nil {
 		s.Progress = e.progress.View(false)
 	}
-	if from == Queued || from == Paused {
+	if waited {
 		q.waiting--
 	}
-	if to == Queued || to == Paused {
+	if e.waits() {
 		q.waiting++
 	}
 	if to.Terminal() {
@@ -304,14 +416,11 @@ func (q *Queue) change(e *entry, to State) {
 		stop(e.backoff, e.deadline)
 		delete(q.live, s.ID)
 	}
-	if err := q.store.update(e.rec); err != nil {
-		q.cfg.Logger.Error("a job's state could not be kept; after a restart it is the one before",
-			"job", s.ID, "state", to, "err", err)
+	what := EventState
+	if to == Queued && from.Active() {
+		what = EventAttempt
 	}
-	if e.changed != nil {
-		close(e.changed)
-		e.changed = nil
-	}
+	q.keep(e, what)
 	q.logChange(s, from)
 }
 

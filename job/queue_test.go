@@ -13,7 +13,7 @@ import (
 )
 
 func TestIdempotency(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.Keep = 1 })
+	b := newBench(t, func(c *Config) { c.KeepMax = 1 })
 	defer b.close()
 	submit := func(owner, key string, change func(*Spec)) (Snapshot, bool, error) {
 		return b.Submit(t.Context(), testSpec(change), owner, key)
@@ -52,7 +52,7 @@ func TestIdempotency(t *testing.T) {
 }
 
 func TestBoundsAndKeeping(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.MaxQueued, c.MaxRunning, c.Keep = 2, 1, 3 })
+	b := newBench(t, func(c *Config) { c.MaxQueued, c.MaxRunning, c.KeepMax = 2, 1, 3 })
 	defer b.close()
 	for range 3 {
 		b.submit("a/t", nil)

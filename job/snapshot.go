@@ -40,7 +40,24 @@ type Snapshot struct {
 	LastReason    *Reason      `json:"last_reason"`     // why the last attempt, or the job, ended without success
 	NextAttemptAt *time.Time   `json:"next_attempt_at"` // set while queued and backing off
 	Progress      ProgressView `json:"progress"`
-	Result        *Result      `json:"result"` // set when an attempt succeeded
+	Result        *Result      `json:"result"` // set when an attempt published something and ended
+	// Pausing says that a pause was asked and the attempt is still ending.
+	Pausing bool `json:"pausing,omitempty"`
+	// Retries counts how often a person brought the ended job back.
+	Retries int `json:"retries,omitempty"`
+	// Origin is the node at which the job was submitted, if not this one.
+	Origin string `json:"origin,omitempty"`
+	// Forwarded is set for a stub: a job that another node, its source's, owns.
+	// State and progress are then what that node said last.
+	Forwarded *Forward `json:"forwarded,omitempty"`
+}
+
+// Forward says where a stub's job is, and what is known of it there.
+type Forward struct {
+	Node        string     `json:"node"`                   // the owner
+	Accepted    bool       `json:"accepted"`               // the owner has it
+	LastContact *time.Time `json:"last_contact,omitempty"` // of the owner's last answer
+	Error       string     `json:"error,omitempty"`        // why it could not be reached since, for a person
 }
 
 // Reason is why an attempt or a job ended without success.
@@ -88,6 +105,13 @@ type Result struct {
 	Skipped   bool     `json:"skipped,omitempty"`   // the destination existed, and overwrite is skip
 	Providers []string `json:"providers,omitempty"` // of the rails used, such as "soft"; "local" is a copy within a node
 	Seconds   float64  `json:"seconds"`             // of the attempt, from its start to its end
+
+	// Of a tree. ItemsFailed > 0 without an error from Run makes the job
+	// partial; FirstFailure is then its last_reason.
+	Items        int64   `json:"items,omitempty"`         // published
+	ItemsSkipped int64   `json:"items_skipped,omitempty"` // by the overwrite policy
+	ItemsFailed  int64   `json:"items_failed,omitempty"`
+	FirstFailure *Reason `json:"first_failure,omitempty"`
 }
 
 // FormatCRC32C writes a checksum as Result and expect show it.

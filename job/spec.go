@@ -13,13 +13,12 @@ import (
 
 // Limits of a Spec.
 const (
-	MaxSpecBytes   = 1 << 20 // of its JSON
-	MaxPriority    = 100     // and -MaxPriority is the lowest
-	MaxLabels      = 32
-	maxLabelBytes  = 255
-	maxDeadline    = 365 * 24 * time.Hour
-	maxOwnerBytes  = 255
-	maxFilterItems = 1000
+	MaxSpecBytes  = 1 << 20 // of its JSON
+	MaxPriority   = 100     // and -MaxPriority is the lowest
+	MaxLabels     = 32
+	maxLabelBytes = 255
+	maxDeadline   = 365 * 24 * time.Hour
+	maxOwnerBytes = 255
 )
 
 // The values of Spec's enumerations; the first of each group is the default.
@@ -115,10 +114,12 @@ func (s Spec) Normalize(node string) (Spec, error) {
 	if s.Destination, err = s.Destination.check("destination", node); err != nil {
 		return Spec{}, err
 	}
-	if s.Source.Node != node {
-		return Spec{}, unsupported("source.node", "another node than the one asked is")
+	if s.Source.Buffer != "" || s.Destination.Buffer != "" {
+		err = s.buffers()
+	} else {
+		s.Source, s.Destination, err = land(s.Source, s.Destination, s.Recursive)
 	}
-	if s.Destination, err = land(s.Source, s.Destination); err != nil {
+	if err != nil {
 		return Spec{}, err
 	}
 	if err := s.choices(); err != nil {
@@ -144,14 +145,15 @@ func (s *Spec) choices() error {
 		allowed []string
 		later   []string // known, and not in this version
 	}{
-		{"overwrite", &s.Overwrite, []string{OverwriteFail, OverwriteSkip, OverwriteAlways},
-			[]string{OverwriteIfNewer, OverwriteIfDifferent}},
-		{"compare", &s.Compare, []string{CompareMtime}, []string{CompareCRC}},
+		{"overwrite", &s.Overwrite, overwrites[:], nil},
+		{"compare", &s.Compare, []string{CompareMtime, CompareCRC}, nil},
 		{"verify", &s.Verify, []string{VerifyCRC32C, VerifyNone}, nil},
 		{"transport", &s.Transport, []string{TransportRC}, []string{TransportUC}},
 		{"on_error", &s.OnError, []string{OnErrorStop, OnErrorContinue}, nil},
 	} {
 		switch {
+		case *c.value == "" && c.field == "overwrite" && s.Destination.Buffer != "":
+			// A buffer has bytes already: there is no policy for that.
 		case *c.value == "":
 			*c.value = c.allowed[0]
 		case slices.Contains(c.allowed, *c.value):
@@ -162,39 +164,82 @@ func (s *Spec) choices() error {
 			return refuse(c.field, "must be one of %s", strings.Join(slices.Concat(c.allowed, c.later), ", "))
 		}
 	}
+	if s.Compare == CompareCRC && s.Overwrite != OverwriteIfDifferent {
+		return refuse("compare", "the value crc needs overwrite: if_different")
+	}
+	return nil
+}
+
+var (
+	overwrites = [...]string{OverwriteFail, OverwriteSkip, OverwriteAlways, OverwriteIfNewer, OverwriteIfDifferent}
+	preserves  = [...]string{PreserveMode, PreserveMtime, PreserveOwner, PreserveXattrs, PreserveHardlinks}
+)
+
+// buffers checks a job with a buffer on one side or both.
+func (s *Spec) buffers() error {
+	src, dst := &s.Source, &s.Destination
+	switch {
+	case s.Recursive:
+		return refuse("recursive", "a buffer is not a directory")
+	case len(s.Include) > 0:
+		return refuse("include", "a buffer has no entries to choose from")
+	case len(s.Exclude) > 0:
+		return refuse("exclude", "a buffer has no entries to choose from")
+	case len(s.Preserve) > 0:
+		return refuse("preserve", "a buffer has no metadata; leave it out")
+	case dst.Buffer != "" && s.Overwrite != "":
+		return refuse("overwrite", "does not apply to a buffer, whose range is always written; leave it out")
+	case s.Overwrite == OverwriteIfNewer || s.Overwrite == OverwriteIfDifferent:
+		return refuse("overwrite", "must be fail, skip or always: a buffer has no time of modification")
+	case src.Length != nil && dst.Length != nil && *src.Length != *dst.Length:
+		return refuse("destination.length", "must be the source's length; give one of the two")
+	}
+	s.Preserve = []string{}
+	if src.Buffer == "" {
+		if err := fileAlone(*src, "source.path", "a buffer holds one file"); err != nil {
+			return err
+		}
+	}
+	if dst.Buffer == "" {
+		return fileAlone(*dst, "destination.path", "a buffer needs a full name")
+	}
+	return nil
+}
+
+// fileAlone refuses a path that can only be a directory.
+func fileAlone(p Place, field, why string) error {
+	if path := p.FullPath(); p.Sub() == "" || path[len(path)-1] == '/' {
+		return refuse(field, "names a directory; %s", why)
+	}
 	return nil
 }
 
 // selection checks what is taken from the source.
 func (s *Spec) selection() error {
-	if s.Recursive {
-		return unsupported("recursive", "directories are")
+	if !s.Recursive && len(s.Include) > 0 {
+		return refuse("include", "needs recursive: true")
 	}
-	for _, f := range []struct {
-		field string
-		list  []string
-	}{{"include", s.Include}, {"exclude", s.Exclude}} {
-		if len(f.list) > maxFilterItems {
-			return refuse(f.field, "has more than %d entries", maxFilterItems)
-		}
-		if len(f.list) > 0 {
-			return unsupported(f.field, "filters are")
-		}
+	if !s.Recursive && len(s.Exclude) > 0 {
+		return refuse("exclude", "needs recursive: true")
 	}
-	s.Include, s.Exclude = nil, nil
-	known := []string{PreserveMode, PreserveMtime, PreserveOwner, PreserveXattrs, PreserveHardlinks}
+	if _, err := ParseSelection(s.Include, s.Exclude); err != nil {
+		return err
+	}
+	if len(s.Include) == 0 {
+		s.Include = nil
+	}
+	if len(s.Exclude) == 0 {
+		s.Exclude = nil
+	}
 	if s.Preserve == nil {
-		s.Preserve = known[:2:2]
+		s.Preserve = preserves[:2:2]
 	}
 	for i, p := range s.Preserve {
-		if !slices.Contains(known, p) {
-			return refuse("preserve", "must be a list of %s", strings.Join(known, ", "))
+		if !slices.Contains(preserves[:], p) {
+			return refuse("preserve", "must be a list of %s", strings.Join(preserves[:], ", "))
 		}
 		if slices.Contains(s.Preserve[:i], p) {
 			return refuse("preserve", "has an entry twice")
-		}
-		if p != PreserveMode && p != PreserveMtime {
-			return unsupported("preserve", "the value "+p+" is")
 		}
 	}
 	s.Preserve = slices.Sorted(slices.Values(s.Preserve))
@@ -217,6 +262,9 @@ func (s *Spec) integrity() error {
 		if s.Verify == VerifyNone {
 			return refuse("expect", "needs verify: crc32c")
 		}
+		if s.Recursive {
+			return refuse("expect", "is the checksum of one file; leave it out with recursive: true")
+		}
 		s.Expect = strings.ToLower(s.Expect)
 	}
 	return nil
@@ -230,16 +278,8 @@ func (s *Spec) handling() error {
 	if s.Owner != "" && (len(s.Owner) > maxOwnerBytes || !ownerShape.MatchString(s.Owner)) {
 		return refuse("owner", "must be node/name, as jobs show it")
 	}
-	if len(s.Labels) > MaxLabels {
-		return refuse("labels", "has more than %d entries", MaxLabels)
-	}
-	for k, v := range s.Labels {
-		if !labelShape.MatchString(k) {
-			return refuse("labels", "a key must be 1 to 63 of the characters A-Z a-z 0-9 . _ / - and begin with a letter or digit")
-		}
-		if len(v) > maxLabelBytes || !utf8.ValidString(v) || strings.ContainsFunc(v, isControl) {
-			return refuse("labels", "a value must be at most %d bytes of UTF-8 without control characters", maxLabelBytes)
-		}
+	if err := checkLabels(s.Labels); err != nil {
+		return err
 	}
 	s.Labels = maps.Clone(s.Labels)
 	if len(s.Labels) == 0 {
@@ -248,11 +288,23 @@ func (s *Spec) handling() error {
 	if s.BandwidthLimit < 0 {
 		return refuse("bandwidth_limit", "must be more than 0")
 	}
-	if s.BandwidthLimit > 0 {
-		return unsupported("bandwidth_limit", "a limit is")
-	}
 	if s.Deadline < 0 || time.Duration(s.Deadline) > maxDeadline {
 		return refuse("deadline", "must be at most 365d; leave it out for none")
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return refuse("labels", "has more than %d entries", MaxLabels)
+	}
+	for k, v := range labels {
+		if !labelShape.MatchString(k) {
+			return refuse("labels", "a key must be 1 to 63 of the characters A-Z a-z 0-9 . _ / - and begin with a letter or digit")
+		}
+		if len(v) > maxLabelBytes || !utf8.ValidString(v) || strings.ContainsFunc(v, isControl) {
+			return refuse("labels", "a value must be at most %d bytes of UTF-8 without control characters", maxLabelBytes)
+		}
 	}
 	return nil
 }

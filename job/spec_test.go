@@ -22,6 +22,11 @@ func sides(source, destination string) string {
 	return fmt.Sprintf(`{"source":%s,"destination":%s}`, source, destination)
 }
 
+// buf is a job from a file to a buffer with more fields.
+func buf(fields string) string {
+	return strings.Replace(sides(`{"path":"data/a"}`, `{"buffer":"b"}`), `{`, `{`+fields+`,`, 1)
+}
+
 func TestSpecDefaults(t *testing.T) {
 	s, err := ParseSpec([]byte(minimal))
 	if err == nil {
@@ -152,39 +157,46 @@ func TestSpecRefused(t *testing.T) {
 		"long once joined":   {sides(`{"path":"data/`+strings.Repeat("s", 255)+`"}`, `{"path":"in/`+long[:4000]+`"}`), "destination.path", false},
 		"long in base64":     {sides(`{"path_b64":"`+strings.Repeat("YWFh", 1400)+`"}`, dst), "source.path_b64", false},
 		"node's name":        {sides(`{"node":"a b","path":"data/a"}`, dst), "source.node", false},
-		"other node":         {sides(`{"node":"c","path":"data/a"}`, dst), "source.node", true},
-		"source directory":   {sides(`{"path":"data/a/"}`, dst), "source.path", true},
-		"source root":        {sides(`{"path":"data"}`, dst), "source.path", true},
+		"source directory":   {sides(`{"path":"data/a/"}`, dst), "source.path", false},
+		"source root":        {sides(`{"path":"data"}`, dst), "source.path", false},
 		"destination root":   {sides(`{"path":"data/a"}`, `{"path":"in"}`), "destination.path", false},
 		"offset of a path":   {sides(`{"path":"data/a","offset":0}`, dst), "source", false},
 		"length of a path":   {sides(`{"path":"data/a","length":"1MiB"}`, dst), "source", false},
 		"offset's unit":      {sides(`{"path":"data/a","offset":"1M"}`, dst), "source.offset", false},
 		"offset's sign":      {sides(`{"path":"data/a","offset":-1}`, dst), "source.offset", false},
-		"buffer":             {sides(`{"buffer":"b","length":"1GiB"}`, dst), "source.buffer", true},
+		"buffer and path":    {sides(`{"buffer":"b","path":"data/a"}`, dst), "source", false},
+		"buffer's range":     {sides(`{"buffer":"b","offset":1,"length":9223372036854775807}`, dst), "source.length", false},
+		"buffers' lengths":   {sides(`{"buffer":"b","length":1}`, `{"buffer":"c","length":2}`), "destination.length", false},
+		"buffer into /":      {sides(`{"buffer":"b"}`, `{"path":"in/"}`), "destination.path", false},
+		"buffer into root":   {sides(`{"buffer":"b"}`, `{"path":"in"}`), "destination.path", false},
+		"directory to it":    {sides(`{"path":"data/d/"}`, `{"buffer":"b"}`), "source.path", false},
+		"buffer, recursive":  {buf(`"recursive":true`), "recursive", false},
+		"buffer, include":    {buf(`"include":["*"]`), "include", false},
+		"buffer, exclude":    {buf(`"exclude":["*"]`), "exclude", false},
+		"buffer, preserve":   {buf(`"preserve":["mode"]`), "preserve", false},
+		"buffer, overwrite":  {buf(`"overwrite":"fail"`), "overwrite", false},
+		"buffer, newer":      {strings.Replace(sides(`{"buffer":"b"}`, dst), `{`, `{"overwrite":"if_newer",`, 1), "overwrite", false},
 		"buffer's name":      {sides(`{"buffer":"b/c"}`, dst), "source.buffer", false},
-		"buffer destination": {sides(`{"path":"data/a"}`, `{"node":"b","buffer":"x"}`), "destination.buffer", true},
-		"recursive":          {with(`"recursive":true`), "recursive", true},
-		"include":            {with(`"include":["*"]`), "include", true},
-		"exclude":            {with(`"exclude":["*"]`), "exclude", true},
+		"include":            {with(`"include":["*"]`), "include", false},
+		"exclude":            {with(`"exclude":["*"]`), "exclude", false},
+		"include's syntax":   {with(`"recursive":true,"include":["a","["]`), "include", false},
+		"exclude's syntax":   {with(`"recursive":true,"exclude":["a/../b"]`), "exclude", false},
+		"expect of a tree":   {with(`"recursive":true,"expect":"crc32c:00000000"`), "expect", false},
 		"overwrite":          {with(`"overwrite":"maybe"`), "overwrite", false},
-		"overwrite newer":    {with(`"overwrite":"if_newer"`), "overwrite", true},
-		"overwrite differs":  {with(`"overwrite":"if_different"`), "overwrite", true},
-		"compare":            {with(`"compare":"crc"`), "compare", true},
+		"compare":            {with(`"compare":"crc"`), "compare", false},
+		"compare's value":    {with(`"overwrite":"if_different","compare":"size"`), "compare", false},
 		"verify":             {with(`"verify":"md5"`), "verify", false},
 		"expect":             {with(`"expect":"md5:00"`), "expect", false},
 		"expect nothing":     {with(`"verify":"none","expect":"crc32c:00000000"`), "expect", false},
 		"preserve":           {with(`"preserve":["acl"]`), "preserve", false},
 		"preserve twice":     {with(`"preserve":["mode","mode"]`), "preserve", false},
-		"preserve owner":     {with(`"preserve":["mode","owner"]`), "preserve", true},
-		"preserve xattrs":    {with(`"preserve":["xattrs"]`), "preserve", true},
-		"preserve hardlinks": {with(`"preserve":["hardlinks"]`), "preserve", true},
 		"transport":          {with(`"transport":"tcp"`), "transport", false},
 		"transport uc":       {with(`"transport":"uc"`), "transport", true},
 		"priority":           {with(`"priority":101`), "priority", false},
 		"owner":              {with(`"owner":"alice"`), "owner", false},
 		"label key":          {with(`"labels":{"a b":"x"}`), "labels", false},
 		"label value":        {with(`"labels":{"a":"\u0007"}`), "labels", false},
-		"bandwidth":          {with(`"bandwidth_limit":"20Gbit/s"`), "bandwidth_limit", true},
+		"bandwidth":          {with(`"bandwidth_limit":"0bit/s"`), "bandwidth_limit", false},
 		"bandwidth's unit":   {with(`"bandwidth_limit":"20G"`), "bandwidth_limit", false},
 		"bandwidth's type":   {with(`"bandwidth_limit":20}`), "", false},
 		"deadline":           {with(`"deadline":"soon"`), "deadline", false},
@@ -264,7 +276,7 @@ func FuzzSpec(f *testing.F) {
 		}
 		for _, p := range []Place{s.Source, s.Destination} {
 			parts := strings.Split(p.FullPath(), "/")
-			if len(parts) < 2 || slices.Contains(parts, "..") || slices.Contains(parts, "") || slices.Contains(parts, ".") ||
+			if len(parts) < 2 && !s.Recursive && p.Buffer == "" || slices.Contains(parts, "..") || slices.Contains(parts, "") || slices.Contains(parts, ".") ||
 				strings.Contains(p.FullPath(), "\x00") || !ValidName(p.Node) || !ValidName(p.Root()) {
 				t.Fatalf("accepted %q on %q", p.FullPath(), p.Node)
 			}

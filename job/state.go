@@ -32,26 +32,28 @@ func States() []State {
 // failure takes any phase back to queued. Only an attempt that finds nothing to
 // do (overwrite: skip) succeeds out of preparing. Queued fails without a
 // further attempt when the deadline leaves no room for one. A canceling job
-// ends canceled whatever its attempt answers.
+// ends canceled whatever its attempt answers. What did not end well can be
+// retried by a person: back to queued, under the same id.
 var moves = map[State][]State{
 	Queued:     {Preparing, Paused, Canceled, Expired, Failed},
 	Preparing:  {Running, Queued, Paused, Canceling, Succeeded, Failed, Expired},
 	Running:    {Verifying, Publishing, Queued, Paused, Canceling, Failed, Expired},
 	Verifying:  {Publishing, Queued, Paused, Canceling, Failed, Expired},
-	Publishing: {Succeeded, Partial, Queued, Canceling, Failed, Expired},
+	Publishing: {Succeeded, Partial, Queued, Paused, Canceling, Failed, Expired},
 	Paused:     {Queued, Canceled, Expired},
 	Canceling:  {Canceled},
 	Succeeded:  {},
-	Partial:    {},
-	Failed:     {},
-	Canceled:   {},
-	Expired:    {},
+	Partial:    {Queued},
+	Failed:     {Queued},
+	Canceled:   {Queued},
+	Expired:    {Queued},
 }
 
 // Valid reports whether s is one of the states.
 func (s State) Valid() bool { _, ok := moves[s]; return ok }
 
-// Terminal reports whether a job in s has ended and will not change again.
+// Terminal reports whether a job in s has ended. Nothing but Queue.Retry
+// brings it back.
 func (s State) Terminal() bool {
 	switch s {
 	case Succeeded, Partial, Failed, Canceled, Expired:

@@ -71,6 +71,9 @@ func (m *memory) update(r record) error {
 	m.states[old.snap.State]--
 	m.states[r.snap.State]++
 	m.records[id] = r
+	if old.snap.State.Terminal() && !r.snap.State.Terminal() {
+		m.ended = slices.DeleteFunc(m.ended, func(o ID) bool { return o == id })
+	}
 	if r.snap.State.Terminal() && !old.snap.State.Terminal() {
 		m.ended = append(m.ended, id)
 		for len(m.ended) > m.keep {
@@ -88,6 +91,11 @@ func (m *memory) drop(id ID) {
 	delete(m.keys, r.key)
 	i := m.search(id)
 	m.order = slices.Delete(m.order, i, i+1)
+}
+
+func (m *memory) remove(id ID) {
+	m.drop(id)
+	m.ended = slices.DeleteFunc(m.ended, func(o ID) bool { return o == id })
 }
 
 func (m *memory) get(id ID) (record, bool) {

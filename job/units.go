@@ -140,6 +140,18 @@ func (r *Rate) UnmarshalJSON(data []byte) error {
 	return err
 }
 
+// rateOrNone is a Rate where 0 can be asked for: "none", or what a Rate of 0
+// looks like in JSON.
+type rateOrNone Rate
+
+func (r *rateOrNone) UnmarshalJSON(data []byte) error {
+	if s, ok := jsonString(data); ok && (s == "none" || s == Rate(0).String()) {
+		*r = 0
+		return nil
+	}
+	return (*Rate)(r).UnmarshalJSON(data)
+}
+
 // MarshalJSON implements json.Marshaler.
 func (r Rate) MarshalJSON() ([]byte, error) { return json.Marshal(r.String()) }
 

@@ -80,7 +80,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 	n.receiving = job.NewReceiving(job.SystemClock{}, maxReceiving, keepReceived)
 	n.queue, err = job.NewQueue(job.Config{
 		NodeName: cfg.Node.Name, Router: router{n}, Logger: log,
-		MaxQueued: cfg.Jobs.MaxQueued, MaxRunning: cfg.Jobs.MaxRunning, MaxAttempts: cfg.Jobs.MaxAttempts, Keep: cfg.Jobs.KeepMax,
+		MaxQueued: cfg.Jobs.MaxQueued, MaxRunning: cfg.Jobs.MaxRunning, MaxAttempts: cfg.Jobs.MaxAttempts, KeepMax: cfg.Jobs.KeepMax,
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,3 @@
+package job
+
+import _ "modernc.org/sqlite" // the driver "sqlite" of database/sql
