@@ -68,6 +68,7 @@ type API struct {
 	metrics  *metrics
 	waits    chan struct{}   // a place for each request that waits
 	streams  chan struct{}   // a place for each stream of events
+	remotes  chan struct{}   // a place for each request that waits at another node
 	copies   chan struct{}   // a place for each transfer of a buffer's data
 	stopping context.Context // ends when Serve's first does
 	stop     context.CancelFunc
@@ -97,7 +98,8 @@ func New(cfg Config) (*API, error) {
 		cfg.ShutdownTimeout = 5 * time.Second
 	}
 	a := &API{cfg: cfg, mux: http.NewServeMux(), waits: make(chan struct{}, cfg.MaxLongPolls),
-		streams: make(chan struct{}, cfg.MaxStreams), copies: make(chan struct{}, cfg.MaxStreams)}
+		streams: make(chan struct{}, cfg.MaxStreams), copies: make(chan struct{}, cfg.MaxStreams),
+		remotes: make(chan struct{}, remoteWaits)}
 	a.stopping, a.stop = context.WithCancel(context.Background())
 	var err error
 	if a.metrics, err = newMetrics(cfg); err != nil {

@@ -117,15 +117,6 @@ func parameter(name, rule string) *problem {
 	return p
 }
 
-func pathID(r *http.Request) (job.ID, error) {
-	id, err := job.ParseID(r.PathValue("id"))
-	if err != nil {
-		// A name that no job can have is no job's: the same answer.
-		return id, job.ErrNotFound
-	}
-	return id, nil
-}
-
 // accepts reports whether a client that sent these Accept headers takes one of
 // the media types (RFC 9110 section 12.5.1). None, and one that cannot be read,
 // take everything. The most specific range that matches a type decides about it.

@@ -62,17 +62,38 @@ func (a *API) readSpec(w http.ResponseWriter, r *http.Request, who *caller) (job
 	if err := a.mayMove(who, spec); err != nil {
 		return job.Spec{}, "", err
 	}
-	if to := spec.Destination.Node; to != a.cfg.NodeName && a.cfg.KnownPeer != nil && !a.cfg.KnownPeer(to) {
-		p := refuse(http.StatusBadRequest, v1.CodeInvalidJob,
-			"destination.node: this node has no peer of that name; check the spelling, or add it under peers in this node's configuration")
-		p.field = "destination.node"
-		return job.Spec{}, "", p
+	if err := a.known(spec); err != nil {
+		return job.Spec{}, "", err
 	}
 	owner := who.owner
 	if spec.Owner != "" {
 		owner = spec.Owner
 	}
 	return spec, owner, nil
+}
+
+// known refuses a node that this one has to talk to and cannot: the source's,
+// which gets the job, or else the destination's.
+func (a *API) known(s job.Spec) error {
+	field, node := "destination.node", s.Destination.Node
+	if s.Source.Node != a.cfg.NodeName {
+		field, node = "source.node", s.Source.Node
+	}
+	if node == a.cfg.NodeName || a.cfg.KnownPeer == nil || a.cfg.KnownPeer(node) {
+		return nil
+	}
+	p := refuse(http.StatusBadRequest, v1.CodeInvalidJob,
+		"%s: this node has no peer of that name; check the spelling, or add it under peers in this node's configuration", field)
+	p.field = field
+	return p
+}
+
+// placeName is what a side of a job takes from or brings to: a root or a buffer.
+func placeName(p job.Place) string {
+	if p.Buffer != "" {
+		return p.Buffer
+	}
+	return p.Root()
 }
 
 // mayMove is the token's share of who may move what; the nodes check theirs.
@@ -86,12 +107,12 @@ func (a *API) mayMove(who *caller, s job.Spec) error {
 		field, list string
 		ok          bool
 	}{
-		{"source", "read", who.mayRead(s.Source.Node, s.Source.Root())},
-		{"destination", "write", who.mayWrite(s.Destination.Node, s.Destination.Root())},
+		{"source", "read", who.mayRead(s.Source.Node, placeName(s.Source))},
+		{"destination", "write", who.mayWrite(s.Destination.Node, placeName(s.Destination))},
 	} {
 		if !side.ok {
 			p := refuse(http.StatusForbidden, v1.CodeRootNotAllowed,
-				"%s: this token does not list the root under %s; use another root, or a token made with it", side.field, side.list)
+				"%s: this token does not list the root or buffer under %s; use another root, or a token made with it", side.field, side.list)
 			p.field = side.field
 			return p
 		}
@@ -100,24 +121,25 @@ func (a *API) mayMove(who *caller, s job.Spec) error {
 }
 
 // getJob is GET /v1/jobs/{id}.
-func (a *API) getJob(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
+func (a *API) getJob(w http.ResponseWriter, r *http.Request, who *caller) error {
 	q, err := query(r, "wait")
 	if err != nil {
 		return err
 	}
-	s, err := a.cfg.Queue.Get(id)
+	wait, err := waitOf(q, 0)
 	if err != nil {
 		return err
 	}
+	s, err := a.find(r, who)
+	if err != nil {
+		return err
+	}
+	if s.Forwarded != nil && s.Forwarded.Accepted {
+		// If the owner does not answer, the job is shown as last heard of; it
+		// says itself when that was.
+		s, _, _ = a.refresh(r.Context(), s)
+	}
 	if q.Has("wait") {
-		wait, err := waitOf(q, 0)
-		if err != nil {
-			return err
-		}
 		since := s.Version
 		if v, ok := versionOf(r.Header.Get("If-None-Match")); ok {
 			since = v
@@ -143,20 +165,36 @@ func (a *API) wait(w http.ResponseWriter, r *http.Request, s job.Snapshot, since
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + writeTimeout))
 	ctx, cancel := a.until(r.Context(), d)
 	defer cancel()
-	s, err = a.cfg.Queue.Wait(ctx, s.ID, since)
+	if s.Forwarded != nil {
+		defer a.follow(ctx, &s)() // what the owner says ends the Wait below
+	}
+	now, err := a.cfg.Queue.Wait(ctx, s.ID, since)
 	if errors.Is(err, context.Canceled) || errors.Is(err, job.ErrClosed) {
 		err = nil // as it is now
 	}
-	return s, err
+	return now, err
 }
 
 // etag is the entity tag of a snapshot: its version, by which a wait knows what
 // the client has seen, and a hash, because progress changes without a version.
-func etag(s job.Snapshot, body []byte) string {
+// When a stub's owner was last heard of is not a change.
+func etag(s job.Snapshot) (string, error) {
+	if s.Forwarded != nil {
+		f := *s.Forwarded
+		f.LastContact = nil
+		s.Forwarded = &f
+	}
+	body, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("marshal job %s: %w", s.ID, err)
+	}
 	h := fnv.New64a()
 	h.Write(body)
-	return fmt.Sprintf(`"%d-%016x"`, s.Version, h.Sum64())
+	return fmt.Sprintf(`"%d-%016x"`, s.Version, h.Sum64()), nil
 }
+
+// versionTag is a tag that has a version and matches no progress.
+func versionTag(version uint64) string { return fmt.Sprintf(`"%d-"`, version) }
 
 // versionOf reads the version out of a tag that etag made.
 func versionOf(tag string) (uint64, bool) {
@@ -168,41 +206,18 @@ func versionOf(tag string) (uint64, bool) {
 
 // show writes a job with its tag, or 304 if the client has it.
 func (a *API) show(w http.ResponseWriter, r *http.Request, status int, s job.Snapshot) error {
-	body, err := json.Marshal(s)
+	tag, err := etag(s)
 	if err != nil {
-		return fmt.Errorf("marshal job %s: %w", s.ID, err)
+		return err
 	}
-	tag := etag(s, body)
 	w.Header().Set("ETag", tag)
-	if seen := r.Header.Get("If-None-Match"); r.Method != http.MethodPost && seen != "" &&
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if seen := r.Header.Get("If-None-Match"); reads && seen != "" &&
 		(seen == "*" || strings.TrimPrefix(seen, "W/") == tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	write(w, status, body)
-	return nil
-}
-
-// cancelJob is POST /v1/jobs/{id}/cancel.
-func (a *API) cancelJob(w http.ResponseWriter, r *http.Request, who *caller) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
-	if _, err := query(r); err != nil {
-		return err
-	}
-	s, err := a.cfg.Queue.Get(id)
-	if err != nil {
-		return err
-	}
-	if s.Owner != who.owner && who.scope < ScopeAdmin {
-		return refuse(http.StatusForbidden, v1.CodeOwnerNotAllowed, "only the job's owner, or a token of scope admin, may cancel it")
-	}
-	if s, err = a.cfg.Queue.Cancel(id); err != nil {
-		return err
-	}
-	return a.show(w, r, http.StatusOK, s)
+	return answer(w, status, s)
 }
 
 // listJobs is GET /v1/jobs.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	v1 "mover/api/v1"
+	"mover/job"
 )
 
 // show makes a handler of one of NodeInfo's methods.
@@ -39,6 +40,9 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	err := a.stopping.Err()
 	if err == nil {
 		err = a.cfg.Info.Ready(r.Context())
+	}
+	if err == nil && a.cfg.Queue.Draining() {
+		err = job.ErrDraining
 	}
 	if err != nil {
 		a.cfg.Logger.Warn("not ready", "err", err)

@@ -72,6 +72,14 @@ func problemOf(err error) (p *problem, known bool) {
 		return refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "page_token: %s", job.ErrPageToken.Error()), true
 	case errors.Is(err, job.ErrQueueFull):
 		return refuse(http.StatusServiceUnavailable, v1.CodeQueueFull, "%s", job.ErrQueueFull.Error()).retryAfter("5"), true
+	case errors.Is(err, job.ErrVersion):
+		return changedSince(), true
+	case errors.Is(err, job.ErrDraining):
+		return refuse(http.StatusServiceUnavailable, v1.CodeDraining, "%s", job.ErrDraining.Error()).retryAfter("30"), true
+	case errors.Is(err, job.ErrStore):
+		// The log gets the cause.
+		return refuse(http.StatusServiceUnavailable, v1.CodeStoreFailed,
+			"the node cannot write its state now; its log says why, look at its disk").retryAfter("5"), false
 	case errors.Is(err, job.ErrClosed):
 		return refuse(http.StatusServiceUnavailable, v1.CodeStopping, "%s", job.ErrClosed.Error()).retryAfter("5"), true
 	case errors.Is(err, ErrNoBuffer):

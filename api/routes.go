@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"mover/job"
 )
 
 // route is one method of one path.
@@ -45,8 +47,12 @@ func (a *API) table() map[string]map[string]route {
 		MaxRequestsInFlight: 8, Timeout: 10 * time.Second,
 	})
 	shows := func(h handler) map[string]route { return map[string]route{"GET": {scope: ScopeRead, handle: h}} }
-	action := func(h handler) map[string]route {
-		return map[string]route{"POST": {scope: ScopeSubmit, handle: h, remote: true}}
+	queue := a.cfg.Queue
+	action := func(name string, do func(job.ID) (job.Snapshot, error)) map[string]route {
+		return map[string]route{"POST": {scope: ScopeSubmit, handle: a.action(name, do), remote: true}}
+	}
+	events := func(h handler) map[string]route {
+		return map[string]route{"GET": {scope: ScopeRead, handle: h, media: []string{mediaJSON, mediaEvents}}}
 	}
 	return map[string]map[string]route{
 		"/healthz": {"GET": {handle: a.healthz}},
@@ -57,9 +63,17 @@ func (a *API) table() map[string]map[string]route {
 			"POST": {scope: ScopeSubmit, handle: a.submitJob},
 		},
 		"/v1/jobs/{id}": {
-			"GET": {scope: ScopeRead, handle: a.getJob, remote: true},
+			"GET":    {scope: ScopeRead, handle: a.getJob, remote: true},
+			"PATCH":  {scope: ScopeSubmit, handle: a.patchJob, remote: true},
+			"DELETE": {scope: ScopeSubmit, handle: a.deleteJob, remote: true},
 		},
-		"/v1/jobs/{id}/cancel": action(a.cancelJob),
+		"/v1/jobs/{id}/cancel": action("cancel", queue.Cancel),
+		"/v1/jobs/{id}/pause":  action("pause", queue.Pause),
+		"/v1/jobs/{id}/resume": action("resume", queue.Resume),
+		"/v1/jobs/{id}/retry":  action("retry", queue.Retry),
+		"/v1/jobs/{id}/items":  {"GET": {scope: ScopeRead, handle: a.listItems, remote: true}},
+		"/v1/jobs/{id}/events": events(a.jobEvents),
+		"/v1/events":           events(a.nodeEvents),
 		"/v1/plan":             {"POST": {scope: ScopeSubmit, handle: a.plan}},
 		"/v1/drain":            {"POST": {scope: ScopeAdmin, handle: a.drain}},
 		"/v1/buffers":          shows(a.withBuffers(a.listBuffers)),
