@@ -78,6 +78,12 @@ func (f *fixture) Run(ctx context.Context, a *job.Attempt) (job.Result, error) {
 
 func newFixture(t *testing.T, change func(*Config)) *fixture {
 	t.Helper()
+	return newFixtureOf(t, "a", change)
+}
+
+// newFixtureOf is newFixture for a node of another name.
+func newFixtureOf(t *testing.T, node string, change func(*Config)) *fixture {
+	t.Helper()
 	f := &fixture{t: t, clock: jobtest.NewClock(), node: &fakeNode{}, log: &bytes.Buffer{},
 		tokens: map[string]string{}, calls: make(chan *call, 100), path: filepath.Join(t.TempDir(), "tokens.yaml")}
 	for _, c := range []struct {
@@ -99,7 +105,7 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.queue, err = job.NewQueue(job.Config{NodeName: "a", Router: f, Clock: f.clock, MaxQueued: 3, MaxRunning: 1}); err != nil {
+	if f.queue, err = job.NewQueue(job.Config{NodeName: node, Router: f, Clock: f.clock, MaxQueued: 3, MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -108,7 +114,7 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 		}
 	})
 	f.recv = job.NewReceiving(f.clock, 10, 10)
-	cfg := Config{NodeName: "a", Queue: f.queue, Info: f.node, Tokens: tokens, Registry: prometheus.NewRegistry(),
+	cfg := Config{NodeName: node, Queue: f.queue, Info: f.node, Tokens: tokens, Registry: prometheus.NewRegistry(),
 		Receiving: f.recv, Clock: f.clock, Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&cfg)
@@ -257,7 +263,7 @@ func TestPathsAndMethods(t *testing.T) {
 		f.problem(f.do("GET", p, "admin", ""), http.StatusNotFound, v1.CodeNotFound)
 	}
 	for p, allow := range map[string]string{
-		"DELETE /v1/jobs": "GET, POST", "PUT /v1/jobs/" + id: "GET", "GET /v1/jobs/" + id + "/cancel": "POST",
+		"DELETE /v1/jobs": "GET, POST", "PUT /v1/jobs/" + id: "DELETE, GET, PATCH", "GET /v1/jobs/" + id + "/cancel": "POST",
 		"POST /metrics": "GET", "NOPE /v1/version": "GET", "OPTIONS /v1/peers": "GET", "TRACE /healthz": "GET",
 	} {
 		method, path, _ := strings.Cut(p, " ")

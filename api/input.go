@@ -141,7 +141,7 @@ func acceptRanges(headers []string) map[string]float64 {
 	ranges := map[string]float64{}
 	for part := range strings.SplitSeq(strings.Join(headers, ","), ",") {
 		kind, params, err := mime.ParseMediaType(strings.TrimSpace(part))
-		if err != nil {
+		if err != nil || !strings.Contains(kind, "/") {
 			continue
 		}
 		q, err := strconv.ParseFloat(params["q"], 64)

@@ -47,7 +47,7 @@ func TestSubmitRefused(t *testing.T) {
 		"empty":          {"submit", "", nil, 400, v1.CodeInvalidJob, ""},
 		"unknown field":  {"submit", `{"leak-me":1}`, nil, 400, v1.CodeInvalidJob, ""},
 		"bad field":      {"submit", strings.Replace(body, "data/x", "/leak-me", 1), nil, 400, v1.CodeInvalidJob, "source.path"},
-		"unsupported":    {"submit", strings.Replace(body, "{", `{"recursive":true,`, 1), nil, 400, v1.CodeUnsupported, "recursive"},
+		"unsupported":    {"submit", strings.Replace(body, "{", `{"transport":"uc",`, 1), nil, 400, v1.CodeUnsupported, "transport"},
 		"huge":           {"submit", `{"owner":"` + strings.Repeat("x", job.MaxSpecBytes) + `"}`, nil, 413, v1.CodeTooLarge, ""},
 		"deep":           {"submit", strings.Repeat("[", 100000), nil, 400, v1.CodeInvalidJob, ""},
 		"form":           {"submit", body, []string{"Content-Type: application/x-www-form-urlencoded"}, 415, v1.CodeMediaType, ""},

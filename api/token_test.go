@@ -100,6 +100,49 @@ func TestCreateRefused(t *testing.T) {
 	}
 }
 
+func TestListAndRevoke(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	if _, err := ListTokens(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if err := RevokeToken(path, "a"); !errors.Is(err, ErrNoToken) {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a refused revocation made the file")
+	}
+	plain := map[string]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		var err error
+		if plain[name], err = CreateToken(path, name, ScopeSubmit, AllRoots()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tokens, err := LoadTokens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := RevokeToken(path, "b"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := ListTokens(path)
+	if err != nil || len(list) != 2 || list[0].Name != "a" || list[1].Name != "c" || list[1].Scope != ScopeSubmit || !cmp.Equal(list[1].Roots, AllRoots()) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := RevokeToken(path, "b"); !errors.Is(err, ErrNoToken) {
+		t.Errorf("twice: %v", err)
+	}
+	if tokens.Find(plain["b"]) == nil {
+		t.Error("gone before Reload")
+	}
+	if err := tokens.Reload(); err != nil || tokens.Find(plain["b"]) != nil || tokens.Find(plain["a"]) == nil {
+		t.Errorf("after Reload: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
 func TestCreateConcurrently(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	var wg sync.WaitGroup

@@ -24,8 +24,11 @@ const (
 	maxTokens          = 1000
 )
 
-// ErrTokenExists is a name that is taken.
-var ErrTokenExists = errors.New("a token with this name exists; choose another name")
+// Errors about one token of a file.
+var (
+	ErrTokenExists = errors.New("a token with this name exists; choose another name")
+	ErrNoToken     = errors.New("there is no token of this name; `mover token ls` lists them")
+)
 
 // Tokens is the set of tokens that a file lists. Safe for concurrent use.
 type Tokens struct {
@@ -93,36 +96,73 @@ func CreateToken(path, name string, scope Scope, roots Roots) (plain string, err
 	if err := roots.Check(); err != nil {
 		return "", err
 	}
-	unlock, err := lockDir(filepath.Dir(path))
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	file, list, err := readTokens(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		file.Version = 1
-	case err != nil:
-		return "", err
-	case len(list) >= maxTokens:
-		return "", fmt.Errorf("%s has %d tokens, as many as it may; remove some", path, maxTokens)
-	}
-	if slices.ContainsFunc(list, func(t *Token) bool { return t.Name == name }) {
-		return "", ErrTokenExists
-	}
 	plain = newSecret()
-	file.Tokens = append(file.Tokens, tokenEntry{Name: name, Scope: scope.String(), SHA256: hashOf(plain), Roots: roots})
-	data, err := yaml.Marshal(file)
+	err = changeTokens(path, func(file *tokensFile, list []*Token) error {
+		if len(list) >= maxTokens {
+			return fmt.Errorf("%s has %d tokens, as many as it may; remove some", path, maxTokens)
+		}
+		if slices.ContainsFunc(list, func(t *Token) bool { return t.Name == name }) {
+			return ErrTokenExists
+		}
+		file.Tokens = append(file.Tokens, tokenEntry{Name: name, Scope: scope.String(), SHA256: hashOf(plain), Roots: roots})
+		return nil
+	})
 	if err != nil {
-		return "", err
-	}
-	if len(data) > maxTokensFileBytes {
-		return "", fmt.Errorf("%s would be larger than %d bytes; remove some tokens", path, maxTokensFileBytes)
-	}
-	if err := replaceFile(path, append([]byte("# Tokens of the HTTP API: hashes only. Add one with `mover token new`.\n"), data...)); err != nil {
 		return "", err
 	}
 	return plain, nil
+}
+
+// RevokeToken removes a token from the file. Nodes refuse it after a Reload,
+// and end its streams; its jobs go on. Errors include ErrNoToken.
+func RevokeToken(path, name string) error {
+	err := changeTokens(path, func(file *tokensFile, _ []*Token) error {
+		i := slices.IndexFunc(file.Tokens, func(e tokenEntry) bool { return e.Name == name })
+		if i < 0 {
+			return ErrNoToken
+		}
+		file.Tokens = slices.Delete(file.Tokens, i, i+1)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("revoke a token: %w", err)
+	}
+	return nil
+}
+
+// ListTokens returns the tokens of a file in its order, for people: names,
+// scopes and roots, which are no secret.
+func ListTokens(path string) ([]*Token, error) {
+	_, list, err := readTokens(path)
+	return list, err
+}
+
+// changeTokens reads the file (a new one if there is none), lets change change
+// it, and puts it in place, under a lock against other commands.
+func changeTokens(path string, change func(file *tokensFile, list []*Token) error) error {
+	unlock, err := lockDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	file, list, err := readTokens(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		file.Version, err = 1, nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := change(&file, list); err != nil {
+		return err
+	}
+	data, err := yaml.Marshal(file)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxTokensFileBytes {
+		return fmt.Errorf("%s would be larger than %d bytes; remove some tokens", path, maxTokensFileBytes)
+	}
+	return replaceFile(path, append([]byte("# Tokens of the HTTP API: hashes only. Add one with `mover token new`.\n"), data...))
 }
 
 func readTokens(path string) (file tokensFile, list []*Token, err error) {
