@@ -180,7 +180,7 @@ func makeError(what, name string, err error) error {
 // makeAt makes the file of rec, and leaves nothing on failure. The record of
 // the intent goes first: who finds it knows that the file, if any, is its own.
 func (r *Registry) makeAt(ctx context.Context, b *buffer, rec record, gid int) error {
-	rec.Whole = false
+	rec.Whole, rec.Again = false, b.rec.Whole
 	if err := r.store.save(rec, false); err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (r *Registry) makeAt(ctx context.Context, b *buffer, rec record, gid int) e
 	}
 	if err == nil {
 		if err = f.share(rec.Mode, gid); err == nil {
-			rec.Whole = true
+			rec.Whole, rec.Again = true, false
 			err = r.store.save(rec, true)
 		}
 		if err != nil {

@@ -35,7 +35,10 @@ type record struct {
 	// Whole is false from before the file is made until it can be used, and
 	// again from before it is removed: a process that finds it false removes
 	// what is left.
-	Whole bool   `json:"whole"`
+	Whole bool `json:"whole"`
+	// Again says of one that is not whole that it was before, and that its
+	// memory was gone: a process that finds it makes it once more.
+	Again bool   `json:"again,omitempty"`
 	Path  string `json:"path"`
 	Inode inode  `json:"inode"`
 	// Boot is the host's boot_id when the file was made: no memory outlives it,

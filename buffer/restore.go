@@ -8,7 +8,7 @@ import (
 )
 
 // errRestarted is why memory is gone that had a name before.
-var errRestarted = errors.New("the host was restarted; its memory was lost")
+var errRestarted = errors.New("the host was restarted, and its memory was lost")
 
 // restore brings back what the records tell of.
 func (r *Registry) restore(ctx context.Context) ([]Problem, error) {
@@ -18,11 +18,14 @@ func (r *Registry) restore(ctx context.Context) ([]Problem, error) {
 	}
 	for _, rec := range records {
 		if !rec.Whole {
-			// Its Create or Delete did not end, so nobody was promised anything.
 			if err := r.sweep(rec); err != nil {
 				problems = append(problems, Problem{Buffer: rec.Name, Kind: Unreadable, Err: err})
+				continue
 			}
-			continue
+			if !rec.Again {
+				continue
+			}
+			rec.Whole, rec.Again, rec.Boot = true, false, bootLost
 		}
 		b := newBuffer()
 		b.rec = rec
@@ -46,13 +49,21 @@ func (r *Registry) restore(ctx context.Context) ([]Problem, error) {
 	return problems, nil
 }
 
-// sweep removes what an unfinished Create or Delete left.
+// bootLost is the Boot of a record whose memory is known to be gone. It is no
+// boot_id, which is a UUID.
+const bootLost = "lost"
+
+// sweep removes what an unfinished Create or Delete left. Nobody was promised
+// anything, except of a buffer that was being made again.
 func (r *Registry) sweep(rec record) error {
 	// After a restart nothing of it is left, and its inode number is somebody else's.
 	if rec.Boot == r.boot {
 		if _, err := removeFile(rec.Path, rec.Inode); err != nil {
 			return fmt.Errorf("an unfinished buffer %s: %w; remove the file", rec.Name, err)
 		}
+	}
+	if rec.Again {
+		return nil
 	}
 	return r.store.remove(rec.Name)
 }
