@@ -76,3 +76,18 @@ func (e *extents) bytes() int64 {
 	defer e.mu.Unlock()
 	return e.covered
 }
+
+// covers reports whether all of [start, end) was added.
+func (e *extents) covers(start, end int64) bool {
+	if start >= end {
+		return true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, x := range e.set {
+		if x.end >= end {
+			return x.start <= start
+		}
+	}
+	return false
+}

@@ -15,8 +15,9 @@ type handle struct {
 	closed  bool
 	idle    chan struct{} // closed once sealed and unused
 
-	fd       int // through the page cache
+	fd       int // through the page cache; -1 if the count is all that is wanted
 	directFD int // O_DIRECT on the same inode, or -1
+	last     func()
 }
 
 func newHandle(k kernel, fd int) *handle {
@@ -63,6 +64,18 @@ func (h *handle) shut() {
 	h.settle()
 }
 
+// shutWith is shut, and lets last run once nobody uses the handle, on the
+// goroutine of the last user and before the descriptors are closed. It reports
+// whether that was now.
+func (h *handle) shutWith(last func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = last
+	h.sealed, h.closing = true, true
+	h.settle()
+	return h.closed
+}
+
 // settle does what is due once the handle is sealed and unused. mu is held.
 func (h *handle) settle() {
 	if !h.sealed || h.users > 0 {
@@ -77,9 +90,14 @@ func (h *handle) settle() {
 		return
 	}
 	h.closed = true
+	if h.last != nil {
+		h.last()
+	}
 	// Errors are of no use here: what must be known to be on disk was fsynced
 	// or flushed before, and close(2) must not be repeated on Linux.
-	_ = h.k.close(h.fd)
+	if h.fd >= 0 {
+		_ = h.k.close(h.fd)
+	}
 	if h.directFD >= 0 {
 		_ = h.k.close(h.directFD)
 	}

@@ -44,6 +44,32 @@ func partialName(job string, item uint64, attempt uint32) string {
 	return fmt.Sprintf("%s%s%08x%s", partialPrefix, hex.EncodeToString(sum.Sum(nil)[:12]), attempt, partialSuffix)
 }
 
+// groupNames are the names that the entries of a group are written under: of
+// the 32 digits, 16 are for job and group, 8 for the entry, 8 for the attempt.
+type groupNames struct{ head, tail string }
+
+func newGroupNames(job string, group uint64, attempt uint32) groupNames {
+	sum := sha256.New()
+	// Not what partialName begins with, whatever the length of a job's name.
+	io.WriteString(sum, "group of entries")
+	var head [16]byte
+	binary.BigEndian.PutUint64(head[:8], uint64(len(job)))
+	binary.BigEndian.PutUint64(head[8:], group)
+	sum.Write(head[:])
+	io.WriteString(sum, job)
+	return groupNames{
+		head: partialPrefix + hex.EncodeToString(sum.Sum(nil)[:8]),
+		tail: fmt.Sprintf("%08x%s", attempt, partialSuffix),
+	}
+}
+
+// partial is entry i's name.
+func (n groupNames) partial(i int) string {
+	var digits [4]byte
+	binary.BigEndian.PutUint32(digits[:], uint32(i))
+	return n.head + hex.EncodeToString(digits[:]) + n.tail
+}
+
 // IsPartial reports whether name, a single component, is one that partial files
 // have. Such names cannot be published, and tree walks leave them out.
 func IsPartial(name string) bool {
@@ -67,6 +93,9 @@ func removeDead(k kernel, dirFD int, name string, before time.Time) (bool, error
 	fd, err := k.openat(dirFD, name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
+	}
+	if errors.Is(err, unix.ELOOP) {
+		return removeDeadLink(k, dirFD, name, before)
 	}
 	if err != nil {
 		return false, err
@@ -98,6 +127,29 @@ func removeDead(k kernel, dirFD int, name string, before time.Time) (bool, error
 	}
 	if identityOf(named) != identityOf(held) {
 		return false, errHeld // replaced since: somebody is at work here
+	}
+	if err := k.unlink(dirFD, name); err != nil && !errors.Is(err, unix.ENOENT) {
+		return false, err
+	}
+	return true, nil
+}
+
+// removeDeadLink is removeDead for a symlink, which cannot be locked. A living
+// writer has one for the moment between making and renaming it, has lost no data
+// with it, and makes it again.
+func removeDeadLink(k kernel, dirFD int, name string, before time.Time) (bool, error) {
+	st, err := k.lstatat(dirFD, name)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if kindOf(st) != KindSymlink {
+		return false, errHeld // replaced since: somebody is at work here
+	}
+	if !before.IsZero() && !time.Unix(st.Ctim.Unix()).Before(before) {
+		return false, nil
 	}
 	if err := k.unlink(dirFD, name); err != nil && !errors.Is(err, unix.ENOENT) {
 		return false, err

@@ -61,7 +61,7 @@ func (r *Root) Published(rel string, inode Inode, size int64, durable bool) (boo
 type NameInode struct {
 	Rel   string // below the group's base
 	Inode Inode
-	Size  int64 // of a regular file, in bytes; not looked at for a symlink
+	Size  int64 // of a regular file, in bytes; -1 is not compared
 }
 
 // PublishedGroup reports for each name whether it leads to the very inode that a
@@ -71,5 +71,51 @@ type NameInode struct {
 //
 // Errors: those of opening base, except that it is missing: then all are false.
 func (r *Root) PublishedGroup(base string, names []NameInode, durable bool) ([]bool, error) {
-	return nil, reason.New(reason.Internal, "look for a group in %q: not in this build", base)
+	there := make([]bool, len(names))
+	base, err := clean(base)
+	if err != nil {
+		return there, err
+	}
+	fd, err := r.openDescriptor(base, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		if e := r.failure(reason.DestNotFound, "open directory", base, err); e.Code != reason.DestNotFound {
+			return there, e
+		}
+		return there, nil
+	}
+	d, err := newDirs(r, fd, base, reason.DestNotFound, groupDirsOpen)
+	if err != nil {
+		return there, err
+	}
+	defer d.close()
+	synced := map[string]bool{} // whether the sync of a directory worked
+	for i, n := range names {
+		d.trim()
+		if got, err := clean(n.Rel); err != nil || got != n.Rel || n.Rel == "." {
+			continue
+		}
+		dir, name, err := d.parent(n.Rel, false)
+		if err != nil {
+			continue
+		}
+		st, err := r.k.lstatat(dir.fd, name)
+		if err != nil || (identityOf(st) != identity{n.Inode.Dev, n.Inode.Ino}) {
+			continue
+		}
+		if kind := kindOf(st); kind != KindSymlink && (kind != KindFile || n.Size >= 0 && st.Size != n.Size) {
+			continue
+		}
+		if durable {
+			ok, known := synced[dir.rel]
+			if !known {
+				ok = r.k.fsync(dir.fd) == nil
+				synced[dir.rel] = ok
+			}
+			if !ok {
+				continue
+			}
+		}
+		there[i] = true
+	}
+	return there, nil
 }

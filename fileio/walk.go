@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io/fs"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -410,40 +408,3 @@ func (w *walker) full(rel string) string { return joinRel(w.top, rel) }
 // quote quotes the path of rel below the root for a message, shortened where
 // it is beyond what somebody reads.
 func (w *walker) quote(rel string) string { return quoteRel(w.full(rel)) }
-
-// kindOf returns what st is of.
-func kindOf(st unix.Stat_t) Kind {
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return KindFile
-	case unix.S_IFDIR:
-		return KindDir
-	case unix.S_IFLNK:
-		return KindSymlink
-	}
-	return KindOther
-}
-
-// modeOf returns the type bits of something that is KindOther.
-func modeOf(st unix.Stat_t) fs.FileMode {
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFIFO:
-		return fs.ModeNamedPipe
-	case unix.S_IFSOCK:
-		return fs.ModeSocket
-	case unix.S_IFBLK, unix.S_IFCHR:
-		return fs.ModeDevice
-	}
-	return fs.ModeIrregular
-}
-
-func entryOf(rel string, kind Kind, st unix.Stat_t) Entry {
-	e := Entry{
-		Rel: rel, Kind: kind, Mode: fs.FileMode(st.Mode & 0o777), MTime: time.Unix(st.Mtim.Unix()),
-		UID: int(st.Uid), GID: int(st.Gid), Inode: Inode{uint64(st.Dev), st.Ino}, NLink: uint64(st.Nlink),
-	}
-	if kind == KindFile {
-		e.Size = st.Size
-	}
-	return e
-}
