@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,9 @@ const DefaultServer = "http://127.0.0.1:9470"
 // Config says where the server is and who asks. The zero value of an optional
 // field means the default given.
 type Config struct {
-	Server    string // "https://host-a:9470"; DefaultServer
+	// Server is "https://host-a:9470", or on the node's own host
+	// "unix:///run/mover/api.sock", which needs no token; DefaultServer.
+	Server    string
 	Token     string // the secret; or TokenFile
 	TokenFile string // a file with the secret alone
 	CAFile    string // PEM certificates that sign the server's; the system's
@@ -47,7 +50,8 @@ func FromEnv(getenv func(string) string) Config {
 
 // Client talks to one server. Safe for concurrent use.
 type Client struct {
-	base  *url.URL
+	name  string   // of the server, as given
+	base  *url.URL // without path
 	token string
 	http  *http.Client
 	delay time.Duration
@@ -68,28 +72,18 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Server == "" {
 		cfg.Server = DefaultServer
 	}
-	base, err := url.Parse(cfg.Server)
-	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" ||
-		base.User != nil || base.RawQuery != "" || strings.Trim(base.Path, "/") != "" {
-		return nil, errors.New("the server's address must be http://host:port or https://host:port; check --server or MOVER_SERVER")
-	}
-	if base.Scheme == "http" && !loopback(base.Hostname()) {
-		return nil, errors.New("the server is another host and its address begins with http://, which would show the token to the network; use https://")
-	}
-	base.Path = ""
-	c := &Client{base: base, http: cfg.HTTPClient, delay: cfg.RetryDelay}
+	c := &Client{name: cfg.Server, http: cfg.HTTPClient, delay: cfg.RetryDelay}
 	if c.delay <= 0 {
 		c.delay = 200 * time.Millisecond
 	}
-	if c.token, err = secret(cfg); err != nil {
-		return nil, err
+	var err error
+	if path, local := strings.CutPrefix(cfg.Server, "unix://"); local {
+		err = c.overSocket(path)
+	} else {
+		err = c.overTCP(cfg)
 	}
-	if c.http == nil {
-		transport, err := transportFor(cfg.CAFile)
-		if err != nil {
-			return nil, err
-		}
-		c.http = &http.Client{Transport: transport}
+	if err != nil {
+		return nil, err
 	}
 	// A copy: following a redirect would carry the token somewhere else.
 	own := *c.http
@@ -98,8 +92,48 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
+// overSocket sets c up for a Unix socket, where the kernel says who asks.
+func (c *Client) overSocket(path string) error {
+	if !filepath.IsAbs(path) {
+		return errors.New("the server's address must be unix:///path/of/the/socket, with three slashes; check --server or MOVER_SERVER")
+	}
+	c.base = &url.URL{Scheme: "http", Host: "mover"} // the host means nothing
+	if c.http == nil {
+		dialer := &net.Dialer{Timeout: 5 * time.Second}
+		c.http = &http.Client{Transport: &http.Transport{
+			DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) },
+			IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4,
+		}}
+	}
+	return nil
+}
+
+func (c *Client) overTCP(cfg Config) error {
+	base, err := url.Parse(cfg.Server)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" ||
+		base.User != nil || base.RawQuery != "" || strings.Trim(base.Path, "/") != "" {
+		return errors.New("the server's address must be http://host:port, https://host:port or unix:///path; check --server or MOVER_SERVER")
+	}
+	if base.Scheme == "http" && !loopback(base.Hostname()) {
+		return errors.New("the server is another host and its address begins with http://, which would show the token to the network; use https://")
+	}
+	base.Path = ""
+	c.base, c.name = base, base.String()
+	if c.token, err = secret(cfg); err != nil {
+		return err
+	}
+	if c.http == nil {
+		transport, err := transportFor(cfg.CAFile)
+		if err != nil {
+			return err
+		}
+		c.http = &http.Client{Transport: transport}
+	}
+	return nil
+}
+
 // Server returns the address used.
-func (c *Client) Server() string { return c.base.String() }
+func (c *Client) Server() string { return c.name }
 
 // Close ends idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
@@ -164,27 +198,46 @@ type request struct {
 	body   []byte
 	header map[string]string
 	wait   time.Duration // how long the server may take on purpose
+	// once: whether it happened cannot be told from a second answer, so there
+	// is none.
+	once bool
 }
 
 // call makes the request, again if that may help, and decodes the answer into
-// out. Every request may be repeated: a submit has its key, a cancel is
-// idempotent, the others change nothing. It reports whether there was one (304 has none).
+// out, which may be nil. Every request may be repeated unless it says once: a
+// submit has its key, actions are idempotent, the others change nothing. It
+// reports whether there was an answer (304 has none).
 func (c *Client) call(ctx context.Context, r request, out any) (fresh bool, err error) {
 	for try := 1; ; try++ {
 		var after time.Duration
 		fresh, after, err = c.try(ctx, r, out)
-		if err == nil || try == maxTries || !worthAnother(err) || ctx.Err() != nil {
+		if try > 1 && r.method == http.MethodDelete && isStatus(err, http.StatusNotFound) {
+			return false, nil // an earlier try deleted it, and its answer was lost
+		}
+		if err == nil || try == maxTries || !worthAnother(err) || ctx.Err() != nil || r.once {
 			return fresh, err
 		}
-		pause := max(c.delay<<(try-1), min(after, maxRetryAfter))
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !c.pause(ctx, try, after) {
 			return fresh, err // says more than the context does
 		}
 	}
+}
+
+// pause waits before the next try, or until ctx ends, which it reports.
+func (c *Client) pause(ctx context.Context, try int, after time.Duration) bool {
+	timer := time.NewTimer(max(c.delay<<(try-1), min(after, maxRetryAfter)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func isStatus(err error, status int) bool {
+	var refused *Error
+	return errors.As(err, &refused) && refused.Status == status
 }
 
 // worthAnother reports whether the same request may succeed a moment later.
@@ -205,17 +258,12 @@ func worthAnother(err error) bool {
 func (c *Client) try(ctx context.Context, r request, out any) (fresh bool, retryAfter time.Duration, err error) {
 	limited, cancel := context.WithTimeout(ctx, r.wait+answerTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(limited, r.method, c.base.String()+r.path, bytes.NewReader(r.body))
+	req, err := c.newRequest(limited, r.method, r.path, bytes.NewReader(r.body), r.header)
 	if err != nil {
-		return false, 0, fmt.Errorf("make the request: %w", err)
+		return false, 0, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	req.Header.Set("Accept", "application/json")
-	if r.body != nil {
+	if r.body != nil && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
-	}
-	for k, v := range r.header {
-		req.Header.Set(k, v)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -227,19 +275,42 @@ func (c *Client) try(ctx context.Context, r request, out any) (fresh bool, retry
 		return false, 0, c.unreachable(ctx, err)
 	}
 	if len(data) > maxAnswerBytes {
-		return false, 0, fmt.Errorf("the answer of %s is larger than %d bytes", c.base, maxAnswerBytes)
+		return false, 0, fmt.Errorf("the answer of %s is larger than %d bytes", c.name, maxAnswerBytes)
 	}
 	if resp.StatusCode == http.StatusNotModified {
 		return false, 0, nil
 	}
 	if resp.StatusCode/100 != 2 {
-		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return false, time.Duration(max(min(seconds, 3600), 0)) * time.Second, problemOf(resp, data)
+		return false, askedPause(resp), problemOf(resp, data)
+	}
+	if out == nil || resp.StatusCode == http.StatusNoContent {
+		return true, 0, nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return false, 0, fmt.Errorf("the answer of %s is not that of mover's API; check --server or MOVER_SERVER: %w", c.base, err)
+		return false, 0, fmt.Errorf("the answer of %s is not that of mover's API; check --server or MOVER_SERVER: %w", c.name, err)
 	}
 	return true, 0, nil
+}
+
+// newRequest makes a request with who asks in it.
+func (c *Client) newRequest(ctx context.Context, method, path string, body io.Reader, header map[string]string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	req.Header.Set("Accept", "application/json")
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	return req, nil
+}
+
+func askedPause(resp *http.Response) time.Duration {
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	return time.Duration(max(min(seconds, 3600), 0)) * time.Second
 }
 
 // unreachable is a failure of the transport, unless the caller gave up.
@@ -252,7 +323,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return &UnreachableError{Server: c.base.String(), Err: err}
+	return &UnreachableError{Server: c.name, Err: err}
 }
 
 func problemOf(resp *http.Response, data []byte) error {
@@ -260,7 +331,7 @@ func problemOf(resp *http.Response, data []byte) error {
 	var p v1.Problem
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "application/problem+json" && json.Unmarshal(data, &p) == nil {
-		e.Code, e.Detail, e.Field, e.RequestID = p.Code, p.Detail, p.Field, p.RequestID
+		e.Code, e.Detail, e.Field, e.Reason, e.RequestID = p.Code, p.Detail, p.Field, p.Reason, p.RequestID
 	}
 	return e
 }

@@ -206,10 +206,10 @@ func TestRefusals(t *testing.T) {
 		})
 	})
 	bad := testSpec()
-	bad.Recursive = true
+	bad.Transport = job.TransportUC
 	_, err := c.Submit(t.Context(), bad, "")
 	var refused *Error
-	if !errors.As(err, &refused) || refused.Code != v1.CodeUnsupported || refused.Field != "recursive" || refused.RequestID == "" ||
+	if !errors.As(err, &refused) || refused.Code != v1.CodeUnsupported || refused.Field != "transport" || refused.RequestID == "" ||
 		!strings.Contains(err.Error(), "not supported by this version") || !strings.Contains(err.Error(), refused.RequestID) {
 		t.Errorf("%v", err)
 	}

@@ -7,14 +7,18 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"mover/reason"
 )
 
 // Error is the server's refusal: a problem+json. Code is one of api/v1's.
 type Error struct {
-	Status    int    // HTTP status
-	Code      string // "" if the answer was no problem+json, as from a proxy
-	Detail    string
-	Field     string // of the job, or a parameter; may be ""
+	Status int    // HTTP status
+	Code   string // "" if the answer was no problem+json, as from a proxy
+	Detail string
+	Field  string // of the job, or a parameter; may be ""
+	// Reason is a job's reason code when one stands behind the refusal.
+	Reason    reason.Code
 	RequestID string // the server's log has it
 }
 

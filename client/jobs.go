@@ -45,14 +45,6 @@ func (c *Client) Get(ctx context.Context, id job.ID) (job.Snapshot, error) {
 	return s, wrap("get the job", err)
 }
 
-// Cancel asks for the job's end and returns it as it then is, maybe still
-// canceling: Wait for its end.
-func (c *Client) Cancel(ctx context.Context, id job.ID) (job.Snapshot, error) {
-	var s job.Snapshot
-	_, err := c.call(ctx, request{method: http.MethodPost, path: "/v1/jobs/" + id.String() + "/cancel"}, &s)
-	return s, wrap("cancel the job", err)
-}
-
 const (
 	// watchPeriod is how often a caller who wants to see progress sees it.
 	watchPeriod = time.Second
@@ -160,23 +152,6 @@ func (c *Client) Receiving(ctx context.Context, o ListOptions) (v1.ReceivingList
 	var l v1.ReceivingList
 	_, err := c.call(ctx, request{method: http.MethodGet, path: "/v1/jobs?role=receiving&" + o.query()}, &l)
 	return l, wrap("list what is received", err)
-}
-
-// Version, Devices, Peers, Roots and Pollers return what the node says of itself.
-func (c *Client) Version(ctx context.Context) (v1.Version, error) {
-	return get[v1.Version](ctx, c, "/v1/version")
-}
-func (c *Client) Devices(ctx context.Context) (v1.Devices, error) {
-	return get[v1.Devices](ctx, c, "/v1/devices")
-}
-func (c *Client) Peers(ctx context.Context) (v1.Peers, error) {
-	return get[v1.Peers](ctx, c, "/v1/peers")
-}
-func (c *Client) Roots(ctx context.Context) (v1.Roots, error) {
-	return get[v1.Roots](ctx, c, "/v1/roots")
-}
-func (c *Client) Pollers(ctx context.Context) (v1.Pollers, error) {
-	return get[v1.Pollers](ctx, c, "/v1/pollers")
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {
