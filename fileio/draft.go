@@ -147,10 +147,17 @@ func (d *draft) makePartial() error {
 		if last = d.own(fd); last == nil {
 			return nil
 		}
-		_ = d.k.close(fd)
-		if !errors.Is(last, errHeld) {
-			return d.failure("lock the partial file of", last)
+		if errors.Is(last, errHeld) {
+			_ = d.k.close(fd)
+			continue
 		}
+		if st, err := d.k.fstat(fd); err == nil {
+			d.id = identityOf(st)
+			_ = d.remove()
+			d.id = identity{}
+		}
+		_ = d.k.close(fd)
+		return d.failure("lock the partial file of", last)
 	}
 	return reason.New(reason.Internal, "the partial file of %s in root %s is in use by another writer of the same attempt %d: %w", quoteRel(d.rel), d.root.cfg.Name, d.attempt, last)
 }
