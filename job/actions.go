@@ -18,14 +18,14 @@ func (q *Queue) Pause(id ID) (Snapshot, error) {
 		case s.State == Paused || s.Pausing:
 		case s.State == Queued:
 			stop(e.backoff)
-			q.ready.remove(e)
+			q.dequeue(e)
 			s.NextAttemptAt = nil
 			q.change(e, Paused)
 		case e.attempt == nil || s.State == Canceling || !s.State.CanMove(Paused):
 			return &TransitionError{s.State, Paused}
 		default:
 			s.Pausing = true
-			q.touch(e, EventState)
+			q.touch(e, EventState, false)
 			e.attempt.end(endPause)
 			q.giveUpAfter(e, e.attempt, nil, Paused)
 		}
@@ -42,7 +42,7 @@ func (q *Queue) Resume(id ID) (Snapshot, error) {
 		switch {
 		case s.Pausing:
 			s.Pausing = false
-			q.touch(e, EventState)
+			q.touch(e, EventState, false)
 		case s.State == Paused:
 			q.change(e, Queued)
 			q.enqueue(e)
@@ -65,7 +65,7 @@ func (q *Queue) Retry(id ID) (Snapshot, error) {
 			if s.NextAttemptAt != nil {
 				stop(e.backoff)
 				s.NextAttemptAt = nil
-				q.touch(e, EventState)
+				q.touch(e, EventState, false)
 				q.enqueue(e)
 			}
 		case s.State.Terminal() && s.State.CanMove(Queued):
@@ -80,21 +80,123 @@ func (q *Queue) Retry(id ID) (Snapshot, error) {
 	})
 }
 
-// Delete forgets a job that has ended, and its items. Errors: ErrNotFound,
-// *TransitionError.
+// Delete forgets a job that has ended, and its items, and returns when that is
+// durable. Errors: ErrNotFound, *TransitionError, *StoreError, ErrClosed.
 func (q *Queue) Delete(id ID) error {
-	q.mu.Lock()
+	e, err := q.claim(id)
+	if err != nil {
+		return err
+	}
+	if state := e.rec.snap.State; !state.Terminal() {
+		q.mu.Unlock()
+		return &TransitionError{state, "deleted"}
+	}
+	var failed error
+	e.pending = make(chan struct{})
+	op := &write{what: writeDelete, done: func(err error) {
+		failed = err
+		q.forget(e)
+	}}
+	q.write(op, e, EventDeleted)
+	q.mu.Unlock()
+	<-op.settled
+	return failed
+}
+
+// claim returns the entry of a job, which for an ended one is made for this
+// purpose, with q.mu held. It waits for what is pending. Errors: ErrNotFound,
+// *StoreError, ErrClosed.
+func (q *Queue) claim(id ID) (*entry, error) {
+	for {
+		q.mu.Lock()
+		if q.closed {
+			q.mu.Unlock()
+			return nil, ErrClosed
+		}
+		e := q.live[id]
+		if e != nil && e.pending == nil {
+			return e, nil
+		}
+		failing, failure, seen := q.failing, q.failure, q.removed
+		var pending chan struct{}
+		if e != nil {
+			pending = e.pending
+		}
+		q.mu.Unlock()
+		if e != nil {
+			if failure != nil {
+				return nil, failure
+			}
+			select {
+			case <-pending:
+			case <-failing:
+			}
+			continue
+		}
+		rec, ok, err := q.db.get(id)
+		if err != nil {
+			return nil, q.readError(err)
+		}
+		if !ok {
+			return nil, ErrNotFound
+		}
+		q.mu.Lock()
+		if q.closed || q.removed != seen || q.live[id] != nil {
+			q.mu.Unlock()
+			continue // it may have changed since it was read
+		}
+		e = q.adopt(rec)
+		e.known = true
+		return e, nil
+	}
+}
+
+// release undoes claim for a job that is still at rest. Callers hold q.mu.
+func (q *Queue) release(e *entry) {
+	if s := e.rec.snap; s.State.Terminal() && e.pending == nil && q.live[s.ID] == e {
+		q.forget(e)
+	}
+}
+
+// act is an action of a person on a job. It returns when what it changed is
+// durable; while the store fails, at once and with its error.
+func (q *Queue) act(id ID, f func(*entry) error) (Snapshot, error) {
+	e, err := q.claim(id)
+	if err != nil {
+		return Snapshot{}, err
+	}
 	defer q.mu.Unlock()
-	rec, ok := q.store.get(id)
-	if !ok {
-		return ErrNotFound
+	defer q.release(e)
+	if f := e.rec.snap.Forwarded; f != nil && f.Accepted {
+		return q.view(e), ErrStub
 	}
-	if !rec.snap.State.Terminal() {
-		return &TransitionError{rec.snap.State, "deleted"}
+	before := e.last
+	err = f(e)
+	q.schedule()
+	if op := e.last; op != before {
+		q.mu.Unlock()
+		werr := q.await(op)
+		q.mu.Lock()
+		if err == nil {
+			err = werr
+		}
 	}
-	q.store.(*memory).remove(id)
-	q.emit(&rec.snap, EventDeleted)
-	return nil
+	return q.view(e), err
+}
+
+// revive brings a job back that has ended.
+func (q *Queue) revive(e *entry) {
+	s := &e.rec.snap
+	e.rec.failures = 0
+	s.Retries++
+	s.FinishedAt, s.Result = nil, nil
+	s.State = Queued
+	s.Version++
+	q.waiting++
+	q.setDeadline(s)
+	q.armDeadline(e)
+	q.write(&write{what: writeAll, must: true}, e, EventState)
+	q.show(e)
 }
 
 // Patch is a change of a job. What is nil stays.
@@ -154,10 +256,10 @@ func (q *Queue) patch(e *entry, p Patch) error {
 		return err
 	}
 	waits := e.place != nil
-	q.ready.remove(e) // while its place can still be found by the old priority
+	q.dequeue(e) // while its place can still be found by the old priority
 	s.Spec = spec
 	if waits {
-		q.ready.push(e)
+		q.enqueue(e)
 	}
 	if p.Deadline != nil {
 		stop(e.deadline)
@@ -165,7 +267,7 @@ func (q *Queue) patch(e *entry, p Patch) error {
 		q.armDeadline(e)
 	}
 	e.limit.Store(int64(spec.BandwidthLimit))
-	q.touch(e, EventPatched)
+	q.touch(e, EventPatched, true)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"mover/reason"
 )
@@ -30,7 +31,9 @@ var (
 // run is one call of Router.Run.
 type run struct {
 	number   int
+	class    *class // where it holds a place
 	progress *Progress
+	items    *itemSink
 	cancel   context.CancelCauseFunc
 	why      ending  // the first to come
 	grace    Stopper // ends the job if Run does not return
@@ -56,17 +59,7 @@ func (r *run) end(why ending) {
 	}
 }
 
-// schedule starts attempts while there is room. Callers hold q.mu.
-func (q *Queue) schedule() {
-	for !q.closed && !q.draining && q.running < q.cfg.MaxRunning {
-		e := q.ready.pop()
-		if e == nil {
-			return
-		}
-		q.start(e)
-	}
-}
-
+// start begins an attempt of a job that was popped from its class's line.
 func (q *Queue) start(e *entry) {
 	s := &e.rec.snap
 	s.Attempts++
@@ -75,44 +68,68 @@ func (q *Queue) start(e *entry) {
 		s.StartedAt = timePtr(q.clock.Now())
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	r := &run{number: s.Attempts, cancel: cancel, progress: newProgress(q.clock, &q.moved)}
+	r := &run{number: s.Attempts, cancel: cancel, class: e.class}
+	r.progress = newProgress(q.clock, &q.moved)
+	r.progress.large, r.progress.grow = q.cfg.SmallBytes, func() { q.grow(e, r) }
+	r.items = q.items.sink(s.ID, s.Attempts)
 	e.attempt, e.progress = r, r.progress
 	q.change(e, Preparing)
-	q.running++
+	r.class.running++
 	q.returned.Add(1)
-	go q.carryOut(ctx, e, r, q.view(e.rec))
+	go q.carryOut(ctx, e, r, q.view(e), e.last)
 }
 
-// carryOut is the goroutine of one attempt.
-func (q *Queue) carryOut(ctx context.Context, e *entry, r *run, s Snapshot) {
+// carryOut is the goroutine of one attempt, which begins when begun is durable:
+// no number of an attempt must be given again after a crash, for what a late
+// writer of the first one does is told by its number.
+func (q *Queue) carryOut(ctx context.Context, e *entry, r *run, s Snapshot, begun *write) {
 	defer q.returned.Done()
 	defer r.cancel(nil)
-	res, err := q.call(ctx, &Attempt{
-		Job: s, Number: r.number, Progress: r.progress,
-		Phase: func(to State) { q.phase(e, r, to) },
-		Limit: func() Rate { return Rate(e.limit.Load()) },
-		Items: &memorySink{q, s.ID, r.number},
-	})
+	var res Result
+	var err error
+	select {
+	case <-begun.settled:
+	case <-ctx.Done():
+	}
+	select {
+	case <-begun.settled: // Run hears of ctx itself
+		res, err = q.call(ctx, &Attempt{
+			Job: s, Number: r.number, Progress: r.progress, Items: r.items,
+			Phase: func(to State) { q.phase(e, r, to) },
+			Limit: func() Rate { return Rate(e.limit.Load()) },
+		})
+	default:
+		err = context.Cause(ctx)
+	}
+	r.items.close()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	stop(r.grace)
 	code := reason.Of(err)
 	q.attempts[code]++
-	q.running--
-	q.ready.done(s.Owner)
-	if e.attempt == r {
-		e.attempt = nil
-	}
+	r.class.leave(s.Owner)
 	res.Seconds = max(q.clock.Now().Sub(r.progress.start), 0).Seconds()
-	if e.rec.snap.State.Terminal() {
+	if e.attempt != r {
 		// The job ended without waiting for this attempt any longer.
 		q.cfg.Logger.Warn("an attempt returned after its job had ended", "job", s.ID, "attempt", r.number, "code", code)
-	} else if err == nil {
+		q.outlived(s.ID, r)
+	} else if e.attempt = nil; err == nil {
 		q.succeed(e, r, res)
 	} else {
 		q.fail(e, r, err)
 	}
 	q.schedule()
+}
+
+// outlived lets the job go on, if it was retried meanwhile.
+func (q *Queue) outlived(id ID, r *run) {
+	if q.linger[id] != r {
+		return
+	}
+	delete(q.linger, id)
+	if e := q.live[id]; e != nil && e.known && e.attempt == nil && e.rec.snap.State == Queued && e.rec.snap.NextAttemptAt == nil && !q.closed {
+		q.enqueue(e)
+	}
 }
 
 // call runs the Router. A panic fails the job, not the node: it would come
@@ -188,9 +205,17 @@ func (q *Queue) fail(e *entry, r *run, err error) {
 		q.change(e, Expired)
 	case r.why == endClose && interrupted:
 		q.change(e, Queued)
+	case r.why == endPause && interrupted && s.Pausing && s.DeadlineAt != nil && !s.DeadlineAt.After(q.clock.Now()):
+		// Its timer came while the attempt was ending.
+		expired := NewReason(errDeadline)
+		s.LastReason = &expired
+		q.change(e, Expired)
 	case r.why == endPause && interrupted && s.Pausing:
 		q.change(e, Paused)
 	case r.why == endPause && interrupted: // resumed meanwhile
+		q.change(e, Queued)
+		q.enqueue(e)
+	case r.why == endYield && interrupted:
 		q.change(e, Queued)
 		q.enqueue(e)
 	case why.Code == reason.Canceled:
@@ -226,14 +251,19 @@ func (q *Queue) retry(e *entry) {
 	}
 	s.NextAttemptAt = timePtr(next)
 	q.change(e, Queued)
+	q.backOff(e, wait)
+}
+
+// backOff lets a queued job wait for its next attempt.
+func (q *Queue) backOff(e *entry, wait time.Duration) {
 	e.backoff = q.clock.AfterFunc(wait, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		// A canceled job, or one whose timer was stopped too late.
-		if q.closed || e.rec.snap.State != Queued || e.place != nil {
+		at := e.rec.snap.NextAttemptAt
+		if q.closed || e.rec.snap.State != Queued || e.place != nil || at == nil || at.After(q.clock.Now()) {
 			return
 		}
-		e.rec.snap.NextAttemptAt = nil
 		q.enqueue(e)
 		q.schedule()
 	})
@@ -247,6 +277,7 @@ func (q *Queue) expire(e *entry) {
 	why := NewReason(errDeadline)
 	switch {
 	case q.closed || s.State.Terminal() || s.State == Canceling:
+	case s.DeadlineAt == nil || s.DeadlineAt.After(q.clock.Now()): // put off meanwhile
 	case e.attempt != nil:
 		e.attempt.end(endDeadline)
 		why.Detail = "the job's deadline passed; its attempt has not returned yet"
@@ -277,6 +308,8 @@ func (q *Queue) giveUpAfter(e *entry, r *run, why *Reason, to State) {
 		if why != nil {
 			e.rec.snap.LastReason = why
 		}
+		e.attempt = nil
+		q.linger[e.rec.snap.ID] = r
 		q.change(e, to)
 	})
 }

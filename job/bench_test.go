@@ -118,6 +118,36 @@ func (b *bench) until(id ID, want State) Snapshot {
 	return s
 }
 
+func settled(op *write) bool {
+	select {
+	case <-op.settled:
+		return true
+	default:
+		return false
+	}
+}
+
+// drained waits until every end, and every beginning of an attempt, is durable.
+func (b *bench) drained() {
+	b.t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		b.mu.Lock()
+		pending := 0
+		for _, e := range b.live {
+			if e.pending != nil || e.attempt != nil && e.last != nil && !settled(e.last) {
+				pending++
+			}
+		}
+		b.mu.Unlock()
+		if pending == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Fatal("ends do not become durable")
+		}
+	}
+}
+
 func (b *bench) settled() {
 	b.t.Helper()
 	for end := time.Now().Add(10 * time.Second); b.Stats().Running > 0; runtime.Gosched() {

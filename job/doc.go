@@ -20,6 +20,9 @@
 //	...
 //	err = q.Close(ctx)
 //
-// The queue lives in memory. Records go through the store interface alone, so
-// that a durable store can take the place of the one in store.go.
+// Jobs are kept in SQLite, in Config.StateDir, and what became of their items in
+// a file for each job beside it. A submit returns, and an end is shown, when it
+// is durable: one goroutine writes, and what comes while it syncs shares the
+// next sync. After a restart everything is as it was; an attempt that was under
+// way is over and its job queued.
 package job

@@ -1,54 +1,75 @@
 package job
 
-import (
-	"context"
-	"encoding/base64"
-	"encoding/binary"
-)
+import "context"
 
-// maxEvents is how many events are kept.
-const maxEvents = 100000
+// maxRecent is how many events are in memory for those who follow closely.
+const maxRecent = 4096
 
-// emit tells of s. Callers hold q.mu.
-func (q *Queue) emit(s *Snapshot, what EventType) {
-	q.seq++
-	e := Event{Seq: q.seq, At: q.clock.Now().UTC(), Job: s.ID, Type: what, State: s.State, Owner: s.Owner, Version: s.Version}
-	if s.State.Terminal() || what == EventAttempt {
-		e.Reason = s.LastReason
+// tell makes events visible that are durable. Callers hold q.mu.
+func (q *Queue) tell(events []Event) {
+	if len(events) == 0 {
+		return
 	}
-	q.events = append(q.events, e)
-	if len(q.events) > maxEvents {
-		q.events = q.events[len(q.events)-maxEvents:]
+	q.recent = append(q.recent, events...)
+	if n := len(q.recent) - maxRecent; n > 0 {
+		// Copied now and then, not at every event.
+		if n > maxRecent {
+			q.recent = append([]Event(nil), q.recent[n:]...)
+		}
 	}
+	q.lastSeq = events[len(events)-1].Seq
 	close(q.news)
 	q.news = make(chan struct{})
 }
 
-// Events returns up to limit (1..MaxPage) events that match, oldest first.
+// Events returns up to limit (1..MaxPage) events that match, oldest first; the
+// oldest are not kept for ever. Errors: ctx's, *StoreError, ErrClosed.
 func (q *Queue) Events(ctx context.Context, f EventFilter, limit int) ([]Event, error) {
-	page, _ := q.eventsNow(f, limit)
-	return page, ctx.Err()
+	page, _, err := q.eventsNow(ctx, f, limit)
+	return page, err
 }
 
-func (q *Queue) eventsNow(f EventFilter, limit int) (page []Event, news chan struct{}) {
+// eventsNow also returns the channel that is closed at the next event.
+func (q *Queue) eventsNow(ctx context.Context, f EventFilter, limit int) (page []Event, news chan struct{}, err error) {
+	limit = min(max(limit, 1), MaxPage)
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	page = []Event{}
-	for _, e := range q.events {
-		if f.match(e) && len(page) < min(max(limit, 1), MaxPage) {
-			page = append(page, e)
+	news = q.news
+	if f.After >= q.lastSeq || len(q.recent) > 0 && q.recent[0].Seq <= f.After+1 {
+		defer q.mu.Unlock()
+		page = []Event{}
+		for i := q.recentAfter(f.After); i < len(q.recent) && len(page) < limit; i++ {
+			if f.match(q.recent[i]) {
+				page = append(page, q.recent[i])
+			}
 		}
+		return page, news, nil
 	}
-	return page, q.news
+	q.mu.Unlock()
+	if page, err = q.db.events(ctx, f, limit); err != nil {
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		return nil, nil, q.readError(err)
+	}
+	return page, news, nil
+}
+
+// recentAfter returns the index of the first recent event behind seq. Seqs
+// have no gaps while the process runs, but the first may be any.
+func (q *Queue) recentAfter(seq uint64) int {
+	if len(q.recent) == 0 || seq < q.recent[0].Seq {
+		return 0
+	}
+	return int(min(seq-q.recent[0].Seq+1, uint64(len(q.recent))))
 }
 
 // WaitEvents is Events, but waits until there is an event that matches. When
 // ctx ends first it returns ctx's error; when the queue closes, ErrClosed.
 func (q *Queue) WaitEvents(ctx context.Context, f EventFilter, limit int) ([]Event, error) {
 	for {
-		page, news := q.eventsNow(f, limit)
-		if len(page) > 0 {
-			return page, nil
+		page, news, err := q.eventsNow(ctx, f, limit)
+		if err != nil || len(page) > 0 {
+			return page, err
 		}
 		select {
 		case <-news:
@@ -65,65 +86,5 @@ func (q *Queue) WaitEvents(ctx context.Context, f EventFilter, limit int) ([]Eve
 func (q *Queue) LastEvent() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.seq
-}
-
-type memorySink struct {
-	q       *Queue
-	id      ID
-	attempt int
-}
-
-func (s *memorySink) Add(r ItemRecord) {
-	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
-	r.Attempt = s.attempt
-	r.Path = append([]byte(nil), r.Path...)
-	s.q.items[s.id] = append(s.q.items[s.id], r)
-}
-
-func (s *memorySink) Done(path []byte) bool {
-	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
-	for _, r := range s.q.items[s.id] {
-		if r.Attempt < s.attempt && r.State == ItemSucceeded && string(r.Path) == string(path) {
-			return true
-		}
-	}
-	return false
-}
-
-// Items returns up to limit (1..MaxPage) records of a job's items that match,
-// in the order in which they came, and the token of the next page, "" when
-// there is none; a page before the last may be short. An item that several
-// attempts tried has a record of each. Errors: ErrNotFound, ErrPageToken.
-func (q *Queue) Items(id ID, f ItemFilter, pageToken string, limit int) (page []ItemRecord, next string, err error) {
-	from := uint64(0)
-	if pageToken != "" {
-		raw, err := base64.RawURLEncoding.Strict().DecodeString(pageToken)
-		if err != nil || len(raw) != 8 {
-			return nil, "", ErrPageToken
-		}
-		from = binary.BigEndian.Uint64(raw)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if _, ok := q.store.get(id); !ok {
-		return nil, "", ErrNotFound
-	}
-	all := q.items[id]
-	if from > uint64(len(all)) {
-		return nil, "", ErrPageToken
-	}
-	page = []ItemRecord{}
-	for i := int(from); i < len(all); i++ {
-		if f.State != "" && all[i].State != f.State {
-			continue
-		}
-		if len(page) == min(max(limit, 1), MaxPage) {
-			return page, base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, uint64(i))), nil
-		}
-		page = append(page, all[i])
-	}
-	return page, "", nil
+	return q.lastSeq
 }

@@ -22,10 +22,13 @@ func (q *Queue) logChange(s *Snapshot, from State) {
 			q.cfg.Logger.Warn("job back in the queue: the node stops", "job", s.ID, "attempt", s.Attempts, "from", from)
 			return
 		}
-		args := append([]any{"job", s.ID, "attempt", s.Attempts, "from", from}, reasonArgs(s)...)
-		if s.NextAttemptAt != nil {
-			args = append(args, "next_attempt_at", *s.NextAttemptAt)
+		if s.NextAttemptAt == nil {
+			// Resumed, interrupted by a restart, or waiting for a place.
+			q.cfg.Logger.Info("job queued", "job", s.ID, "attempt", s.Attempts, "from", from)
+			return
 		}
+		args := append([]any{"job", s.ID, "attempt", s.Attempts, "from", from}, reasonArgs(s)...)
+		args = append(args, "next_attempt_at", *s.NextAttemptAt)
 		q.cfg.Logger.Warn("attempt failed, another follows", args...)
 	case Failed, Expired, Partial:
 		args := append([]any{"job", s.ID, "attempts", s.Attempts, "from", from}, reasonArgs(s)...)

@@ -25,6 +25,9 @@ type Progress struct {
 	clock Clock
 	start time.Time
 	moved *atomic.Uint64 // of all attempts, for metrics
+	large int64          // when the total is more, grow is called, once
+	grow  func()         // nil if nobody asks
+	grown atomic.Bool
 
 	mu         sync.Mutex
 	known      bool
@@ -53,8 +56,11 @@ func newProgress(clock Clock, moved *atomic.Uint64) *Progress {
 // SetTotal says how much there is to do. Negative values count as 0.
 func (p *Progress) SetTotal(bytes, items int64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.known, p.bytesTotal, p.itemsTotal = true, max(bytes, 0), max(items, 0)
+	p.mu.Unlock()
+	if p.grow != nil && bytes > p.large && p.grown.CompareAndSwap(false, true) {
+		p.grow() // without the lock: it takes the queue's
+	}
 }
 
 // Add counts bytes that the destination holds and need not be sent again. A

@@ -1,48 +1,72 @@
 package job
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/google/uuid"
 
 	"mover/reason"
 )
 
 // Queue holds a node's own jobs and starts their attempts. Every method may be
 // called from any goroutine. Close it.
+//
+// Jobs that have not ended are in memory, and follow their own clock: the
+// database follows them, in order, through the writer. What has ended is in
+// the database alone.
 type Queue struct {
-	cfg   Config
-	clock Clock
-	moved atomic.Uint64 // bytes, of all attempts
+	cfg    Config
+	clock  Clock
+	moved  atomic.Uint64 // bytes, of all attempts
+	db     *database
+	writer *writer
+	items  *itemLogs
 
 	mu       sync.Mutex
-	store    store
-	live     map[ID]*entry // jobs that have not ended
-	ready    *ready
-	waiting  int // live jobs without an attempt
-	running  int // attempts whose Run has not returned
+	live     map[ID]*entry
+	keys     map[keyOf]*entry // of live
+	removed  uint64           // entries that have left live, ever
+	ended    map[State]int    // jobs in the database alone
+	small    *class
+	large    *class
+	linger   map[ID]*run // attempts that outlived their job
+	waiting  int         // entries that count for MaxQueued
 	attempts map[reason.Code]uint64
 	closed   bool
 	draining bool
-	events   []Event
-	seq      uint64
-	news     chan struct{}
-	items    map[ID][]ItemRecord
+	failure  error         // of the store, nil if it works
+	failing  chan struct{} // closed and replaced when failure comes
+	recent   []Event       // the last of the events that are durable
+	lastSeq  uint64
+	news     chan struct{} // closed and replaced when recent grows
 
 	done     chan struct{} // closed by Close
 	returned sync.WaitGroup
+	closing  sync.Mutex // held while the database is closed
+	shut     bool
 }
 
-// entry is a job that has not ended, or whose attempt has not returned yet.
+// entry is a job in memory. The queue's lock guards it.
 type entry struct {
-	rec      record
-	place    *list.Element // in ready
+	rec record
+	// shown is what readers see: rec.snap, but an end and a beginning only
+	// when they are durable.
+	shown Snapshot
+	known bool // false until the submit is durable
+	// pending is closed when a submit, an end or a deletion is durable, or has
+	// failed; nil if none is under way. Nothing else happens to the job before.
+	pending chan struct{}
+	last    *write // handed to the writer
+
+	class    *class        // where it runs or waits to
+	place    *list.Element // in class.ready
 	attempt  *run          // nil when none is under way
 	progress *Progress     // of the last attempt
 	changed  chan struct{} // closed at the next change; nil when nobody waits
@@ -59,186 +83,65 @@ func (e *entry) waits() bool {
 	return s.State == Queued || s.State == Paused || s.Forwarded != nil && !s.State.Terminal()
 }
 
-// NewQueue returns an empty queue.
-func NewQueue(cfg Config) (*Queue, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	return &Queue{
-		cfg: cfg, clock: cfg.Clock, store: newMemory(cfg.KeepMax),
-		live: map[ID]*entry{}, ready: newReady(), attempts: map[reason.Code]uint64{},
-		news: make(chan struct{}), items: map[ID][]ItemRecord{},
-		done: make(chan struct{}),
-	}, nil
-}
-
-// Submit puts a job into the queue and returns when that is as durable as the
-// store makes it. submitter is "node/token-name"; spec.Owner, if set, becomes
-// the job's owner instead, and the caller has checked that it may. key is the
-// idempotency key, "" for none: the same submitter, key and Spec give the job
-// that exists, and replay is true; another Spec gives ErrKeyConflict. A key is
-// known as long as its job is kept.
-//
-// Other errors: *FieldError, ErrQueueFull, ErrClosed.
-func (q *Queue) Submit(ctx context.Context, spec Spec, submitter, key string) (s Snapshot, replay bool, err error) {
-	if err := ctx.Err(); err != nil {
-		return Snapshot{}, false, fmt.Errorf("submit: %w", err)
-	}
-	if spec, err = spec.Normalize(q.cfg.NodeName); err != nil {
-		return Snapshot{}, false, err
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return Snapshot{}, false, fmt.Errorf("submit: make an id: %w", err)
-	}
-	owner := submitter
-	if spec.Owner != "" {
-		owner = spec.Owner
-	}
-	rec := record{key: keyOf{submitter, key}, body: spec.fingerprint()}
-
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if key != "" {
-		if old, ok := q.store.byKey(rec.key); ok {
-			if old.body != rec.body {
-				return Snapshot{}, false, ErrKeyConflict
-			}
-			return q.view(old), true, nil
-		}
-	}
-	if err := q.admits(); err != nil {
-		return Snapshot{}, false, err
-	}
-	rec.snap = Snapshot{ID: id, Owner: owner, Spec: spec}
-	s, err = q.enter(rec)
-	return s, false, err
-}
-
-// admits reports why no new job is taken now, if so. Callers hold q.mu.
-func (q *Queue) admits() error {
-	switch {
-	case q.closed:
-		return ErrClosed
-	case q.draining:
-		return ErrDraining
-	case q.waiting >= q.cfg.MaxQueued:
-		return ErrQueueFull
-	}
-	return nil
-}
-
-// enter adds a new job. Callers hold q.mu.
-func (q *Queue) enter(rec record) (Snapshot, error) {
-	s := &rec.snap
-	s.State, s.Version, s.CreatedAt = Queued, 1, q.clock.Now().UTC()
-	if node := s.Spec.Source.Node; node != q.cfg.NodeName {
-		s.Forwarded = &Forward{Node: node}
-	}
-	q.setDeadline(s)
-	if err := q.store.insert(rec); err != nil {
-		return Snapshot{}, &StoreError{err}
-	}
-	e := &entry{rec: rec}
-	e.limit.Store(int64(s.Spec.BandwidthLimit))
-	q.live[s.ID] = e
-	q.waiting++
-	q.logSubmitted(&e.rec.snap)
-	q.emit(&e.rec.snap, EventSubmitted)
-	q.armDeadline(e)
-	q.enqueue(e)
-	q.schedule()
-	return q.view(e.rec), nil
-}
-
-// enqueue lets e start when its turn comes. A stub has none here.
-func (q *Queue) enqueue(e *entry) {
-	if e.rec.snap.Forwarded == nil {
-		q.ready.push(e)
-	}
-}
-
-// act is an action of a person on a job.
-func (q *Queue) act(id ID, f func(*entry) error) (Snapshot, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	rec, ok := q.store.get(id)
-	if !ok {
-		return Snapshot{}, ErrNotFound
-	}
-	e := q.live[id]
-	if e == nil {
-		e = &entry{rec: rec}
-	}
-	if f := e.rec.snap.Forwarded; f != nil && f.Accepted {
-		return q.view(e.rec), ErrStub
-	}
-	err := f(e)
-	q.schedule()
-	return q.view(e.rec), err
-}
-
-// revive brings a job back that has ended.
-func (q *Queue) revive(e *entry) {
-	s := &e.rec.snap
-	q.live[s.ID] = e
-	e.rec.failures = 0
-	s.Retries++
-	s.FinishedAt, s.Result = nil, nil
-	q.setDeadline(s)
-	q.armDeadline(e)
-	q.change(e, Queued)
-}
-
-// touch keeps a change of e that is not one of state.
-func (q *Queue) touch(e *entry, what EventType) {
-	e.rec.snap.Version++
-	q.keep(e, what)
-}
-
-// keep keeps e, tells of it unless what is "", and wakes who waits.
-func (q *Queue) keep(e *entry, what EventType) {
-	if err := q.store.update(e.rec); err != nil {
-		q.cfg.Logger.Error("a job could not be kept", "job", e.rec.snap.ID, "err", err)
-	}
-	if what != "" {
-		q.emit(&e.rec.snap, what)
-	}
-	if e.changed != nil {
-		close(e.changed)
-		e.changed = nil
-	}
-}
-
-// Get returns a job, or ErrNotFound.
+// Get returns a job. Errors: ErrNotFound, a *StoreError, or ErrClosed for a
+// job that had ended when the queue was closed.
 func (q *Queue) Get(id ID) (Snapshot, error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	rec, ok := q.store.get(id)
+	if e := q.live[id]; e != nil {
+		defer q.mu.Unlock()
+		if !e.known {
+			return Snapshot{}, ErrNotFound
+		}
+		return q.view(e), nil
+	}
+	q.mu.Unlock()
+	rec, ok, err := q.db.get(id)
+	if err != nil {
+		return Snapshot{}, q.readError(err)
+	}
 	if !ok {
 		return Snapshot{}, ErrNotFound
 	}
-	return q.view(rec), nil
+	return rec.snap, nil
+}
+
+// readError says what a failed read means.
+func (q *Queue) readError(err error) error {
+	q.closing.Lock()
+	defer q.closing.Unlock()
+	if q.shut {
+		return ErrClosed
+	}
+	q.cfg.Logger.Error("the database of jobs cannot be read", "err", err)
+	return &StoreError{err}
+}
+
+// view returns e as it is shown, with the progress of this moment.
+func (q *Queue) view(e *entry) Snapshot {
+	s := e.shown
+	if e.progress != nil {
+		s.Progress = e.progress.View(s.State.Active())
+	}
+	return s
 }
 
 // Wait returns a job as soon as its version is another than sinceVersion, and
 // at once if it has ended. When ctx ends first it returns the job as it is,
-// with ctx's error; when the queue closes, likewise with ErrClosed.
+// with ctx's error; when the queue closes, likewise with ErrClosed. Other
+// errors as of Get.
 func (q *Queue) Wait(ctx context.Context, id ID, sinceVersion uint64) (Snapshot, error) {
 	for {
 		q.mu.Lock()
-		rec, ok := q.store.get(id)
-		if !ok {
+		e := q.live[id]
+		if e == nil || !e.known {
 			q.mu.Unlock()
-			return Snapshot{}, ErrNotFound
+			return q.Get(id)
 		}
-		s := q.view(rec)
+		s := q.view(e)
 		if s.Version != sinceVersion || s.State.Terminal() {
 			q.mu.Unlock()
 			return s, nil
 		}
-		e := q.live[id]
 		if e.changed == nil {
 			e.changed = make(chan struct{})
 		}
@@ -254,10 +157,11 @@ func (q *Queue) Wait(ctx context.Context, id ID, sinceVersion uint64) (Snapshot,
 		case <-q.done:
 			stop = ErrClosed
 		}
-		if s, err := q.Get(id); err == nil {
-			return s, stop
+		s, err := q.Get(id)
+		if err != nil {
+			return s, err
 		}
-		return Snapshot{}, ErrNotFound
+		return s, stop
 	}
 }
 
@@ -266,26 +170,53 @@ const MaxPage = 500
 
 // List returns up to limit (1..MaxPage) jobs that match, newest first, and the
 // token of the next page, "" when there is none. Pages stay consistent while
-// jobs are submitted: no job appears twice. The error is ErrPageToken.
+// jobs are submitted: no job appears twice. Errors: ErrPageToken, a
+// *StoreError, ErrClosed.
 func (q *Queue) List(f Filter, pageToken string, limit int) (page []Snapshot, next string, err error) {
-	after, err := parsePageToken(pageToken)
+	before, err := parsePageToken(pageToken)
 	if err != nil {
 		return nil, "", err
 	}
 	limit = min(max(limit, 1), MaxPage)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	recs := q.store.list(f, after, limit+1)
-	page = make([]Snapshot, 0, min(len(recs), limit))
-	for i, rec := range recs {
-		if i == limit {
-			last := page[limit-1].ID
-			next = base64.RawURLEncoding.EncodeToString(last[:])
-			break
+	page, living := q.listLive(f, before, limit+1)
+	ended, err := q.db.list(f, before, limit+1)
+	if err != nil {
+		return nil, "", q.readError(err)
+	}
+	for _, rec := range ended {
+		// One that ended between the two looks is shown as it was in the first.
+		if !living[rec.snap.ID] {
+			page = append(page, rec.snap)
 		}
-		page = append(page, q.view(rec))
+	}
+	slices.SortFunc(page, func(a, b Snapshot) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+	if len(page) > limit {
+		last := page[limit-1].ID
+		page, next = page[:limit], base64.RawURLEncoding.EncodeToString(last[:])
 	}
 	return page, next, nil
+}
+
+// listLive is List of what is in memory; living is what of it matches, on this
+// page or a later one.
+func (q *Queue) listLive(f Filter, before ID, limit int) (page []Snapshot, living map[ID]bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	living = map[ID]bool{}
+	var match []*entry
+	for id, e := range q.live {
+		// An ended one that is only being looked at is in the database too.
+		if e.known && !e.shown.State.Terminal() && (before == ID{} || bytes.Compare(id[:], before[:]) < 0) && f.match(e.shown) {
+			match = append(match, e)
+			living[id] = true
+		}
+	}
+	slices.SortFunc(match, func(a, b *entry) int { return bytes.Compare(b.shown.ID[:], a.shown.ID[:]) })
+	page = make([]Snapshot, 0, min(len(match), limit))
+	for _, e := range match[:min(len(match), limit)] {
+		page = append(page, q.view(e))
+	}
+	return page, living
 }
 
 func parsePageToken(token string) (ID, error) {
@@ -319,10 +250,11 @@ type Stats struct {
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Stats{Jobs: q.store.counts(), Running: q.running, Attempts: map[reason.Code]uint64{}, Bytes: q.moved.Load(), Draining: q.draining}
+	s := Stats{Jobs: q.counts(), Running: q.small.running + q.large.running, Attempts: map[reason.Code]uint64{},
+		Bytes: q.moved.Load(), Draining: q.draining, Store: q.failure}
 	for _, e := range q.live {
-		j := &e.rec.snap
-		if j.State == Queued && j.StartedAt == nil && (s.OldestQueued.IsZero() || j.CreatedAt.Before(s.OldestQueued)) {
+		j := &e.shown
+		if e.known && j.State == Queued && j.StartedAt == nil && (s.OldestQueued.IsZero() || j.CreatedAt.Before(s.OldestQueued)) {
 			s.OldestQueued = j.CreatedAt
 		}
 	}
@@ -336,12 +268,27 @@ func (q *Queue) Stats() Stats {
 func (q *Queue) Counts() map[State]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.store.counts()
+	return q.counts()
+}
+
+func (q *Queue) counts() map[State]int {
+	out := make(map[State]int, len(moves))
+	for _, s := range States() {
+		out[s] = q.ended[s]
+	}
+	for _, e := range q.live {
+		if e.known && !e.shown.State.Terminal() {
+			out[e.shown.State]++
+		}
+	}
+	return out
 }
 
 // Close stops the queue: no attempt starts any more, those under way are ended
 // and waited for until ctx ends, and their jobs return to queued, except those
-// being canceled, which end. Reading stays possible. Close may be called again.
+// being canceled, which end. Then what is left to write is written and the
+// database closed; of what has not ended, reading stays possible. After an
+// error Close may be called again.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	if !q.closed {
@@ -355,73 +302,43 @@ func (q *Queue) Close(ctx context.Context) error {
 		}
 	}
 	q.mu.Unlock()
+	if !waitFor(ctx, q.returned.Wait) {
+		return fmt.Errorf("close the job queue: %d attempts have not returned: %w", q.Stats().Running, ctx.Err())
+	}
+	return q.closeStore(ctx)
+}
 
+func (q *Queue) closeStore(ctx context.Context) error {
+	q.closing.Lock()
+	defer q.closing.Unlock()
+	if q.shut {
+		return nil
+	}
+	q.writer.close()
+	if !waitFor(ctx, func() { <-q.writer.stopped }) {
+		return fmt.Errorf("close the job queue: its last changes are not written: %w", ctx.Err())
+	}
+	q.shut = true
+	var err error
+	if lost := q.writer.lost; lost != nil {
+		err = fmt.Errorf("close the job queue: its last changes are lost, and what they were about will be done again: %w", lost)
+	}
+	return errors.Join(err, q.db.close())
+}
+
+// waitFor reports whether f returns before ctx ends.
+func waitFor(ctx context.Context, f func()) bool {
 	all := make(chan struct{})
 	go func() {
-		q.returned.Wait()
+		f()
 		close(all)
 	}()
 	select {
 	case <-all:
-		return nil
+		return true
 	case <-ctx.Done():
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return fmt.Errorf("close the job queue: %d attempts have not returned: %w", q.running, ctx.Err())
+		return false
 	}
-}
-
-// view returns the snapshot of rec with the progress of this moment.
-func (q *Queue) view(rec record) Snapshot {
-	s := rec.snap
-	if e := q.live[s.ID]; e != nil && e.progress != nil {
-		s.Progress = e.progress.View(s.State.Active())
-	}
-	return s
-}
-
-// change moves e to another state of the table, keeps it, and wakes who waits.
-// What else changes in e.rec.snap is set before. Callers hold q.mu and have
-// asked CanMove where the move is not theirs to choose.
-func (q *Queue) change(e *entry, to State) {
-	from := e.rec.snap.State
-	if !from.CanMove(to) {
-		// Every caller is in this package: a defect, and not one to carry on with.
-		panic((&TransitionError{from, to}).Error())
-	}
-	q.move(e, to)
-}
-
-// move is change without the table, which does not bind what a stub's owner
-// says.
-func (q *Queue) move(e *entry, to State) {
-	s := &e.rec.snap
-	from, waited := s.State, e.waits()
-	s.State = to
-	s.Version++
-	s.Pausing = false
-	if e.progress != nil {
-		s.Progress = e.progress.View(false)
-	}
-	if waited {
-		q.waiting--
-	}
-	if e.waits() {
-		q.waiting++
-	}
-	if to.Terminal() {
-		s.FinishedAt = timePtr(q.clock.Now())
-		s.NextAttemptAt = nil
-		q.ready.remove(e)
-		stop(e.backoff, e.deadline)
-		delete(q.live, s.ID)
-	}
-	what := EventState
-	if to == Queued && from.Active() {
-		what = EventAttempt
-	}
-	q.keep(e, what)
-	q.logChange(s, from)
 }
 
 func timePtr(t time.Time) *time.Time {

@@ -39,15 +39,14 @@ func TestIdempotency(t *testing.T) {
 		b.next().end(nil)
 	}
 	b.settled()
+	b.drained()
 	// Only the last that ended is kept, and its key with it.
-	kept := 0
-	for _, owner := range []string{"a/t", "a/u"} {
-		if _, ok := b.store.byKey(keyOf{owner, "k"}); ok {
-			kept++
-		}
+	var keys int
+	if err := b.db.read.QueryRow("SELECT count(*) FROM jobs WHERE key IS NOT NULL").Scan(&keys); err != nil {
+		t.Fatal(err)
 	}
-	if n := len(b.store.(*memory).keys); n != kept || n > 1 {
-		t.Errorf("%d keys for %d jobs", n, len(b.store.(*memory).records))
+	if n := len(b.keys); n != 0 || keys > 1 {
+		t.Errorf("%d keys in memory, %d kept", n, keys)
 	}
 }
 
@@ -69,9 +68,9 @@ func TestBoundsAndKeeping(t *testing.T) {
 		b.next().end(nil)
 		b.settled()
 	}
-	m := b.store.(*memory)
-	if len(m.records) != 3 || len(m.order) != 3 || len(m.ended) != 3 || len(b.live) != 0 || len(b.ready.owners) != 0 {
-		t.Errorf("%d records, %d ids, %d ended, %d live, %d owners", len(m.records), len(m.order), len(m.ended), len(b.live), len(b.ready.owners))
+	b.drained()
+	if len(b.live) != 0 || len(b.small.ready.owners) != 0 || len(b.items.mem) != 0 {
+		t.Errorf("%d live, %d owners", len(b.live), len(b.small.ready.owners))
 	}
 	if n := b.Counts()[Succeeded]; n != 3 {
 		t.Errorf("%d counted", n)
@@ -169,7 +168,8 @@ func TestList(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.MaxRunning = 2 })
+	dir := t.TempDir()
+	b := newBench(t, func(c *Config) { c.MaxRunning, c.StateDir = 2, dir })
 	running := b.submit("a/t", func(s *Spec) { s.Deadline = Duration(time.Hour) })
 	canceling := b.submit("a/t", nil)
 	waiting := b.submit("a/t", nil)
@@ -200,7 +200,10 @@ func TestClose(t *testing.T) {
 	first.end(context.Cause(first.ctx))
 	second.end(context.Canceled)
 	b.close()
-	for id, want := range map[ID]State{running: Queued, canceling: Canceled, waiting: Queued} {
+	if _, err := b.Get(canceling); !errors.Is(err, ErrClosed) {
+		t.Errorf("an ended job after Close: %v", err)
+	}
+	for id, want := range map[ID]State{running: Queued, waiting: Queued} {
 		if s, err := b.Get(id); err != nil || s.State != want {
 			t.Errorf("%s, %v, want %s", s.State, err, want)
 		}
@@ -212,6 +215,11 @@ func TestClose(t *testing.T) {
 	b.idle()
 	if s, _ := b.Get(running); s.State != Queued {
 		t.Errorf("a closed queue moved a job to %s", s.State)
+	}
+	again := newBench(t, func(c *Config) { c.StateDir, c.Clock = dir, b.clock })
+	defer again.close()
+	if s, err := again.Get(canceling); err != nil || s.State != Canceled {
+		t.Errorf("reopened: %s, %v", s.State, err)
 	}
 }
 

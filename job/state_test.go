@@ -56,6 +56,7 @@ func TestIllegalChangePanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer q.Close(t.Context())
 	for _, from := range States() {
 		for _, to := range States() {
 			if from.CanMove(to) {

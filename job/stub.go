@@ -38,19 +38,7 @@ func (q *Queue) Accept(ctx context.Context, id ID, spec Spec, owner, from string
 		return Snapshot{}, false, refuse("source.node", "is not this node, which therefore cannot own the job")
 	}
 	rec := record{body: spec.fingerprint(), snap: Snapshot{ID: id, Owner: owner, Origin: from, Spec: spec}}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if old, ok := q.store.get(id); ok {
-		if old.body != rec.body || old.snap.Owner != owner {
-			return Snapshot{}, false, ErrKeyConflict
-		}
-		return q.view(old), true, nil
-	}
-	if err := q.admits(); err != nil {
-		return Snapshot{}, false, err
-	}
-	s, err = q.enter(rec)
-	return s, false, err
+	return q.admit(ctx, rec)
 }
 
 // Stubs returns the stubs that have not ended, oldest first. At most
@@ -93,7 +81,7 @@ func (q *Queue) UnreachableStub(id ID, cause error) (Snapshot, error) {
 		f := *s.Forwarded
 		f.Error = text
 		s.Forwarded = &f
-		q.touch(e, "")
+		q.touch(e, "", false)
 	})
 }
 
@@ -113,28 +101,24 @@ func (q *Queue) RefuseStub(id ID, why *reason.Error) (Snapshot, error) {
 
 // stub calls f with a stub.
 func (q *Queue) stub(id ID, f func(*entry)) (Snapshot, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	rec, ok := q.store.get(id)
-	if !ok {
-		return Snapshot{}, ErrNotFound
+	e, err := q.claim(id)
+	if err != nil {
+		return Snapshot{}, err
 	}
-	if rec.snap.Forwarded == nil {
+	defer q.mu.Unlock()
+	defer q.release(e)
+	if e.rec.snap.Forwarded == nil {
 		return Snapshot{}, refuse("id", "is that of a job of this node, not of a stub")
 	}
-	e := q.live[id]
-	if e == nil {
-		e = &entry{rec: rec}
-	}
 	f(e)
-	return q.view(e.rec), nil
+	return q.view(e), nil
 }
 
 func (q *Queue) stubs() []Snapshot {
 	var out []Snapshot
 	for _, e := range q.live {
-		if e.rec.snap.Forwarded != nil && !e.rec.snap.State.Terminal() {
-			out = append(out, q.view(e.rec))
+		if e.known && e.rec.snap.Forwarded != nil && !e.rec.snap.State.Terminal() {
+			out = append(out, q.view(e))
 		}
 	}
 	slices.SortFunc(out, func(a, b Snapshot) int { return bytes.Compare(a.ID[:], b.ID[:]) })
@@ -155,15 +139,18 @@ func (q *Queue) mirror(e *entry, o Snapshot) {
 	stop(e.deadline) // the owner's business from now on
 	switch {
 	case o.State != was.State:
-		pausing := s.Pausing
 		if was.State.Terminal() {
 			s.FinishedAt = nil
-			q.live[s.ID] = e
 		}
 		q.move(e, o.State)
-		s.Pausing = pausing
+		s.Pausing = o.Pausing
+	case s.State.Terminal():
+		// It ended there as it is known here.
+		*s = was
 	case o.Version != e.ownerVersion || !was.Forwarded.Accepted || was.Forwarded.Error != "":
-		q.touch(e, "")
+		q.touch(e, "", true)
+	default:
+		q.show(e) // progress and the contact alone: nobody is woken for that
 	}
 	e.ownerVersion = o.Version
 }

@@ -1,3 +1,0 @@
-package job
-
-import _ "modernc.org/sqlite" // the driver "sqlite" of database/sql
