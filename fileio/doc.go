@@ -33,4 +33,27 @@
 //	defer dst.Discard()                              // nothing after a Publish
 //	n, err = dst.WriteAt(payload[:chunkBytes], off)  // any goroutine, any order
 //	err = dst.Publish(ctx)
+//
+// # Trees
+//
+// A walk tells what is in a tree, in constant memory. Its small files,
+// directories and links travel in groups: a GroupSource reads many files as the
+// bytes of one item, a GroupSink decides about each entry, writes each file
+// under a partial name of its own and publishes all of them with few syncs; an
+// entry that fails never fails the others. Directories get their modes and
+// times when everything in them has its name. Below the directory that a tree
+// goes to, and below the one it comes from, no symlink is ever followed.
+//
+//	err := root.Walk(ctx, "ckpt", fileio.WalkConfig{Visit: visit, Leave: leave, Problem: problem})
+//	src, err := root.OpenGroup("ckpt", entries, nil)
+//	n, err := src.ReadAt(payload[:src.Size()], 0)
+//	err = src.Verify() // or which did it: src.Failed()
+//	src.Close()
+//
+//	dst, err := root.CreateGroup(ctx, fileio.GroupSpec{Base: "in/ckpt", Job: id, Durable: true, Entries: list})
+//	defer dst.Discard()
+//	n, err = dst.WriteAt(payload[:dst.Size()], 0)
+//	err = dst.Publish(ctx)
+//	for i, o := range dst.Outcomes() { ... }
+//	failed, err := root.FinishDirs(ctx, "in/ckpt", dirs, preserve, true)
 package fileio

@@ -213,6 +213,11 @@ func (g *GroupSink) makeDir(rel string, it *groupItem) {
 			return
 		}
 		it.id, it.state = identityOf(st), EntryPublished
+		if g.dirs.open[rel] != nil {
+			// Somebody removed the one that is held; its entries will fail.
+			_ = g.k.close(fd)
+			return
+		}
 		// The next entries are likely to be in it.
 		if made, err := g.dirs.hold(rel, fd); err == nil {
 			made.made = true

@@ -422,3 +422,86 @@ func TestCompareByChecksum(t *testing.T) {
 	}
 	wantFile(t, r, "f", []byte("diff"))
 }
+
+// stutter is a kernel that reads and writes a few bytes at a time.
+type stutter struct{ kernel }
+
+func (s stutter) pread(fd int, p []byte, off int64) (int, error) {
+	return s.kernel.pread(fd, p[:min(len(p), 7)], off)
+}
+
+func (s stutter) pwrite(fd int, p []byte, off int64) (int, error) {
+	return s.kernel.pwrite(fd, p[:min(len(p), 7)], off)
+}
+
+// TestGroupShortCounts moves a tree through short reads and writes.
+func TestGroupShortCounts(t *testing.T) {
+	r := newRoot(t)
+	r.k = stutter{r.k}
+	src, entries, all := openGroup(t, r)
+	p := make([]byte, len(all))
+	if n, err := src.ReadAt(p, 0); n != len(p) || err != nil {
+		t.Fatal(n, err)
+	}
+	spec := GroupSpec{Base: "copy"}
+	for _, e := range entries {
+		spec.Entries = append(spec.Entries, GroupEntry{Rel: e.Rel, Kind: e.Kind, Size: e.Size})
+	}
+	receive(t, createGroup(t, r, spec), p, 0)
+	for _, e := range entries {
+		if e.Kind == KindFile {
+			want, err := os.ReadFile(filepath.Join(r.Path(), "t", e.Rel))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantFile(t, r, "copy/"+e.Rel, want)
+		}
+	}
+	wantTidy(t, r)
+}
+
+// TestXattrsAndOwner: those of the user's namespace arrive, for a single file and in a
+// group, with the owner.
+func TestXattrsAndOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another owner needs root")
+	}
+	r := newRoot(t)
+	put(t, r, "probe", nil)
+	if err := unix.Setxattr(filepath.Join(r.Path(), "probe"), "user.a", nil, 0); err != nil {
+		t.Skipf("no user.* attributes on this file system: %v", err)
+	}
+	list := []Xattr{{Name: "user.a", Value: []byte("1\x00\xff")}, {Name: "user.empty", Value: []byte{}}}
+	preserve := PreserveXattrs | PreserveOwner
+	if err := publish(r, CreateSpec{Rel: "in/single", Preserve: preserve, UID: 12345, GID: 54321, Xattrs: list}, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, createGroup(t, r, GroupSpec{Base: "in", Preserve: preserve, Entries: []GroupEntry{
+		{Rel: "one", UID: 12345, GID: 54321, Xattrs: list}, {Rel: "link", Kind: KindSymlink, Target: "x", UID: 12345, GID: 54321}}}), nil, 0)
+	seen := 0
+	err := r.Walk(context.Background(), "in", WalkConfig{Xattrs: true, Visit: func(e Entry) error {
+		if e.Kind == KindDir {
+			return nil
+		}
+		seen++
+		if e.UID != 12345 || e.GID != 54321 {
+			t.Errorf("%q is %d:%d", e.Rel, e.UID, e.GID)
+		}
+		if e.Kind == KindFile {
+			if diff := cmp.Diff(map[string]string{"user.a": "1\x00\xff", "user.empty": ""}, func() map[string]string {
+				m := map[string]string{}
+				for _, x := range e.Xattrs {
+					m[x.Name] = string(x.Value)
+				}
+				return m
+			}()); diff != "" {
+				t.Error(e.Rel, diff)
+			}
+		}
+		return nil
+	}})
+	if err != nil || seen != 3 {
+		t.Errorf("%d entries, %v", seen, err)
+	}
+	wantCode(t, publish(r, CreateSpec{Rel: "x", Xattrs: []Xattr{{Name: "trusted.x"}}}, nil), reason.PermissionDenied)
+}
