@@ -29,13 +29,13 @@ type fakeNode struct{ ready, broken error }
 
 func (n *fakeNode) Version() v1.Version { return v1.Version{Node: "a", API: "v1"} }
 func (n *fakeNode) Devices(context.Context) (v1.Devices, error) {
-	return v1.Devices{Devices: []v1.Device{{Name: "soft0", Provider: "soft"}}, Reason: "no hardware"}, n.broken
+	return v1.Devices{Devices: []v1.Device{{Name: "soft0", Provider: "soft", Ports: []v1.Port{}}}, Reason: "no hardware"}, n.broken
 }
 func (n *fakeNode) Peers(context.Context) (v1.Peers, error) {
-	return v1.Peers{Peers: []v1.Peer{{Name: "b"}}}, nil
+	return v1.Peers{Peers: []v1.Peer{{Name: "b", Addresses: []string{}, Rails: []v1.Rail{}}}}, nil
 }
 func (n *fakeNode) Roots(context.Context) (v1.Roots, error) {
-	return v1.Roots{Roots: []v1.Root{{Name: "data"}}}, nil
+	return v1.Roots{Roots: []v1.Root{{Name: "data", Read: []string{}, Write: []string{}}}}, nil
 }
 func (n *fakeNode) Pollers(context.Context) (v1.Pollers, error) { panic("secret") }
 func (n *fakeNode) Ready(context.Context) error                 { return n.ready }
@@ -147,6 +147,7 @@ func (f *fixture) raw(method, target, token string, body io.Reader, header ...st
 	}
 	w := httptest.NewRecorder()
 	f.ServeHTTP(w, r)
+	f.validate(r, w.Code, w.Header(), w.Body.Bytes())
 	return w
 }
 
@@ -259,7 +260,7 @@ func TestPathsAndMethods(t *testing.T) {
 	f := newFixture(t, nil)
 	id := f.submit().ID.String()
 	for _, p := range []string{"/", "/nope", "/v1", "/v1/", "/v1/jobs/", "//v1/jobs", "/v1/../v1/jobs", "/v1/jobs/" + id + "/nope",
-		"/v1/jobs/" + id + "/cancel/", "/V1/jobs", "/openapi.yaml", "/debug/pprof/"} {
+		"/v1/jobs/" + id + "/cancel/", "/V1/jobs", "/openapi.json", "/debug/pprof/"} {
 		f.problem(f.do("GET", p, "admin", ""), http.StatusNotFound, v1.CodeNotFound)
 	}
 	for p, allow := range map[string]string{

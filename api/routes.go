@@ -55,9 +55,10 @@ func (a *API) table() map[string]map[string]route {
 		return map[string]route{"GET": {scope: ScopeRead, handle: h, media: []string{mediaJSON, mediaEvents}}}
 	}
 	return map[string]map[string]route{
-		"/healthz": {"GET": {handle: a.healthz}},
-		"/readyz":  {"GET": {handle: a.readyz}},
-		"/metrics": {"GET": {scope: ScopeMetrics, handle: fromHTTP(metrics), media: []string{mediaText, mediaMetrics}}},
+		"/healthz":      {"GET": {handle: a.healthz}},
+		"/readyz":       {"GET": {handle: a.readyz}},
+		"/metrics":      {"GET": {scope: ScopeMetrics, handle: fromHTTP(metrics), media: []string{mediaText, mediaMetrics}}},
+		"/openapi.yaml": {"GET": {scope: ScopeRead, handle: a.openapi, media: []string{mediaYAML, mediaText}}},
 		"/v1/jobs": {
 			"GET":  {scope: ScopeRead, handle: a.listJobs},
 			"POST": {scope: ScopeSubmit, handle: a.submitJob},
