@@ -17,7 +17,18 @@ import (
 // reopen closes b's queue and opens its directory again.
 func (b *bench) reopen(dir string) *bench {
 	b.t.Helper()
-	b.close()
+	closed := make(chan error, 1)
+	go func() { closed <- b.Close(context.Background()) }()
+	for _, c := range b.taken {
+		<-c.ctx.Done() // as a router that returns when it is told to
+		select {
+		case c.reply <- outcome{err: context.Cause(c.ctx)}:
+		default:
+		}
+	}
+	if err := <-closed; err != nil {
+		b.t.Fatal(err)
+	}
 	again := newBench(b.t, func(c *Config) { c.StateDir, c.Clock, c.MaxRunning = dir, b.clock, 1 })
 	again.clock = b.clock
 	return again
