@@ -67,6 +67,14 @@ func (i *Item) Verifying() bool { return i.verify.Load() }
 // Publishing is described at Verifying.
 func (i *Item) Publishing() bool { return i.publish.Load() }
 
+// Report says how far an item is that another carrier than a session takes to
+// its destination; see Acked and Verifying.
+func (i *Item) Report(acked int64, verifying, publishing bool) {
+	i.acked.Store(acked)
+	i.verify.Store(verifying)
+	i.publish.Store(publishing)
+}
+
 // Receiver accepts, publishes and discards items on behalf of the node. The
 // session's goroutine calls it; it must not block, does the work elsewhere and
 // answers through Session.Opened, Session.Published and Session.Discarded.

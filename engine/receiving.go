@@ -254,6 +254,10 @@ func (s *Session) handleCommit(m *ItemCommit) error {
 		return nil
 	}
 	i.phase = recvPublishing
+	// Every byte is here: from now on the peer's writes are refused, also by
+	// memory that is somebody else's next.
+	s.deregister(i.mrs)
+	i.mrs = nil
 	s.cfg.Receiver.Publish(s, i.ref, i.target, crc, i.offer.Verify)
 	return nil
 }
@@ -274,7 +278,6 @@ func (s *Session) published(r *result) {
 		// Even when the source has given up meanwhile: the Receiver remembers,
 		// and the next attempt learns of it.
 		s.send(&ItemDone{Ref: i.ref, Meta: r.meta})
-		s.deregister(i.mrs)
 		s.forget(i)
 	case i.why != nil:
 		i.phase = recvEnding

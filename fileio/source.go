@@ -138,6 +138,21 @@ func (s *Source) Mode() fs.FileMode { return fs.FileMode(s.mode & 0o777) }
 // Owner returns the numeric owner and group at open.
 func (s *Source) Owner() (uid, gid int) { return s.uid, s.gid }
 
+// Xattrs reads the file's extended attributes of the user's namespace. The error
+// is that of a walk that was asked for them.
+func (s *Source) Xattrs() ([]Xattr, error) {
+	if !s.h.acquire() {
+		return nil, reason.New(reason.Internal, "read extended attributes of %q after it was closed", s.rel)
+	}
+	defer s.h.release()
+	var r xattrReader
+	list, err := r.read(s.root.k, s.h.fd)
+	if err != nil {
+		return nil, s.root.failure(reason.SourceNotFound, "read extended attributes of", s.rel, err)
+	}
+	return list, nil
+}
+
 // Inode returns the device and inode number.
 func (s *Source) Inode() (dev, ino uint64) { return s.id.dev, s.id.ino }
 

@@ -71,7 +71,7 @@ type GroupManifest struct {
 // required.
 type GroupEntry struct {
 	Kind EntryKind
-	Path []byte // below GroupManifest.Base, clean as Manifest.Path
+	Path []byte // below GroupManifest.Base, clean as Manifest.Path; "." is the base itself, for a directory
 	Size int64  // of a file, bytes
 	// Mode has permission bits alone: a peer must not plant a set-uid file.
 	Mode     uint32 // of a directory or file
@@ -152,7 +152,7 @@ func (e *GroupEntry) validate(base int) error {
 	switch {
 	case !e.Kind.Valid():
 		return refuse("entries", "one has an unknown kind")
-	case !cleanBelow(e.Path) || base+1+len(e.Path) > maxPathBytes:
+	case !cleanBelow(e.Path) && !(e.Kind == EntryDir && string(e.Path) == ".") || base+1+len(e.Path) > maxPathBytes:
 		return refuse("entries", "a path is not a clean path below a root")
 	case e.Size < 0 || e.Size > MaxGroupBytes || e.Size > 0 && e.Kind != EntryFile:
 		return refuse("entries", "a size must not be negative nor above %d, and belongs to a file", MaxGroupBytes)

@@ -311,6 +311,10 @@ func checkLabels(labels map[string]string) error {
 
 func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }
 
+// Preserves reports whether the destination gets what, such as PreserveMode,
+// from the source.
+func (s Spec) Preserves(what string) bool { return slices.Contains(s.Preserve, what) }
+
 // ExpectedCRC32C returns the checksum the source must have, if Expect says so.
 func (s Spec) ExpectedCRC32C() (crc uint32, ok bool) {
 	hex, ok := strings.CutPrefix(s.Expect, "crc32c:")

@@ -1,33 +1,37 @@
 package node
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"mover/fileio"
 	"mover/reason"
 )
 
 func key(item uint32) itemKey {
-	return itemKey{peer: "a", job: uuid.MustParse("01a22d60-0275-765d-b10a-57ad86a82dda"), item: item}
+	return itemKey{jobKey: jobKey{peer: "a", job: uuid.MustParse("01a22d60-0275-765d-b10a-57ad86a82dda")}, place: fmt.Sprint("in/", item)}
 }
 
-func newInbound(item uint32) *inbound { return &inbound{key: key(item), over: make(chan struct{})} }
+func newInbound(item, attempt uint32) *inbound {
+	return &inbound{key: key(item), attempt: attempt, over: make(chan struct{})}
+}
 
 // TestPublishedIsRemembered: when only the answer was lost, the next attempt
 // learns that the file is its own.
 func TestPublishedIsRemembered(t *testing.T) {
 	b := newInbounds()
-	first := newInbound(1)
+	first := newInbound(1, 1)
 	if meta, err := b.begin(first, time.Second); meta != nil || err != nil {
 		t.Fatal(meta, err)
 	}
 	b.end(first, []byte("done"))
-	if meta, err := b.begin(newInbound(1), time.Second); string(meta) != "done" || err != nil {
+	if meta, err := b.begin(newInbound(1, 2), time.Second); string(meta) != "done" || err != nil {
 		t.Errorf("got %q, %v", meta, err)
 	}
-	if meta, err := b.begin(newInbound(2), time.Second); meta != nil || err != nil {
+	if meta, err := b.begin(newInbound(2, 2), time.Second); meta != nil || err != nil {
 		t.Errorf("another item: got %q, %v", meta, err)
 	}
 }
@@ -35,12 +39,12 @@ func TestPublishedIsRemembered(t *testing.T) {
 // TestFailedIsForgotten: what was discarded may be received again.
 func TestFailedIsForgotten(t *testing.T) {
 	b := newInbounds()
-	first := newInbound(1)
+	first := newInbound(1, 1)
 	if _, err := b.begin(first, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	b.end(first, nil)
-	if meta, err := b.begin(newInbound(1), time.Second); meta != nil || err != nil {
+	if meta, err := b.begin(newInbound(1, 2), time.Second); meta != nil || err != nil {
 		t.Errorf("got %q, %v", meta, err)
 	}
 }
@@ -49,16 +53,16 @@ func TestFailedIsForgotten(t *testing.T) {
 // and the second learns what became of the first.
 func TestEarlierAttemptIsWaitedFor(t *testing.T) {
 	b := newInbounds()
-	first := newInbound(1)
+	first := newInbound(1, 1)
 	if _, err := b.begin(first, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.begin(newInbound(1), time.Millisecond); reason.Of(err) != reason.PeerRefused {
+	if _, err := b.begin(newInbound(1, 2), time.Millisecond); reason.Of(err) != reason.PeerRefused {
 		t.Errorf("got %v, want PEER_REFUSED: it is retried", err)
 	}
 	got := make(chan []byte)
 	go func() {
-		meta, err := b.begin(newInbound(1), time.Minute)
+		meta, err := b.begin(newInbound(1, 2), time.Minute)
 		if err != nil {
 			t.Error(err)
 		}
@@ -70,20 +74,70 @@ func TestEarlierAttemptIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestEarlierAttemptIsWaitedForAtEveryItem: what an old attempt still has open
+// may be published under any name of the job, so no item of a later one begins
+// before; and an old attempt does not begin again.
+func TestEarlierAttemptIsWaitedForAtEveryItem(t *testing.T) {
+	b := newInbounds()
+	first := newInbound(1, 1)
+	if _, err := b.begin(first, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.begin(newInbound(2, 1), time.Second); err != nil {
+		t.Errorf("another item of the same attempt: %v", err)
+	}
+	if _, err := b.begin(newInbound(1, 1), time.Second); reason.Of(err) != reason.PeerRefused {
+		t.Errorf("the same item twice: %v, want PEER_REFUSED", err)
+	}
+	if _, err := b.begin(newInbound(3, 2), time.Millisecond); reason.Of(err) != reason.PeerRefused {
+		t.Errorf("a later attempt beside an earlier: %v, want PEER_REFUSED", err)
+	}
+	other := newInbounds()
+	if _, err := other.begin(newInbound(3, 2), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.begin(newInbound(1, 1), time.Second); reason.Of(err) != reason.PeerRefused {
+		t.Errorf("an earlier attempt after a later: %v, want PEER_REFUSED", err)
+	}
+}
+
+// TestNamesOfGroupsAreRemembered, of a bounded number of groups, and of this
+// job alone.
+func TestNamesOfGroupsAreRemembered(t *testing.T) {
+	b := newInbounds()
+	var forgotten int
+	for i := range uint32(rememberGroups + 3) {
+		in := newInbound(0, 1)
+		in.key.attempt, in.key.group = 1, i+1
+		if _, err := b.begin(in, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		b.naming(in.key, "in", "base", []fileio.NameInode{{Rel: fmt.Sprint("f", i)}})
+		forgotten += len(b.end(in, []byte("x")))
+	}
+	names := b.named(key(0).jobKey, "in", "base")
+	if _, ok := names["f3"]; len(names) != rememberGroups || forgotten != 3 || !ok || len(b.grouping) != rememberGroups {
+		t.Errorf("%d names, %d forgotten, %d kept, f3: %v", len(names), forgotten, len(b.grouping), ok)
+	}
+	if len(b.named(key(0).jobKey, "in", "other")) != 0 || len(b.named(jobKey{peer: "b"}, "in", "base")) != 0 {
+		t.Error("another directory, or another job, has names")
+	}
+}
+
 // TestMemoryOfPublishedIsBounded keeps the latest and no more.
 func TestMemoryOfPublishedIsBounded(t *testing.T) {
 	b := newInbounds()
-	for i := range uint32(rememberPublished + 10) {
-		in := newInbound(i)
+	for i := range uint32(rememberItems + 10) {
+		in := newInbound(i, 1)
 		if _, err := b.begin(in, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		b.end(in, []byte("x"))
 	}
-	if len(b.published) != rememberPublished || len(b.order) != rememberPublished || len(b.open) != 0 {
+	if len(b.published) != rememberItems || len(b.order) != rememberItems || len(b.open) != 0 {
 		t.Errorf("%d, %d remembered, %d open", len(b.published), len(b.order), len(b.open))
 	}
-	if b.published[key(0)] != nil || b.published[key(rememberPublished+9)] == nil {
+	if b.published[key(0)] != nil || b.published[key(rememberItems+9)] == nil {
 		t.Error("the wrong ones were kept")
 	}
 }

@@ -34,30 +34,54 @@ type journal struct {
 	log *slog.Logger
 }
 
-// recordVersion is the version of entry that is written, and the only one read.
-const recordVersion = 1
+// recordVersion is the version of entry that is written. Version 1, which has
+// no groups, is read too.
+const recordVersion = 2
 
-// entry is what is recorded of an item.
+// entry is what is recorded of an item: a file, or a group of tree entries.
 type entry struct {
 	Version int    `json:"v"`
 	Peer    string `json:"peer"` // that sends it; this node for a local copy
 	Job     job.ID `json:"job"`
-	Item    uint32 `json:"item"`
 	Root    string `json:"root"`
-	Path    []byte `json:"path"` // below Root
+	Path    []byte `json:"path"` // below Root; of a group, what its names are below
 	Size    int64  `json:"size"`
 	Durable bool   `json:"durable"`
 	// Done is the DoneMeta, written just before the file gets its name, and
 	// Inode the file's; Done is nil until then.
 	Done  []byte       `json:"done,omitempty"`
 	Inode fileio.Inode `json:"inode"`
+
+	// Of a group. Dirs are the directories below Path where it has partial
+	// files, Names what it gives names to, written just before the first.
+	Attempt uint32             `json:"attempt,omitempty"`
+	Group   uint32             `json:"group,omitempty"`
+	Dirs    [][]byte           `json:"dirs,omitempty"`
+	Names   []fileio.NameInode `json:"names,omitempty"`
 }
 
-func newEntry(peer string, m job.Manifest) entry {
-	return entry{Version: recordVersion, Peer: peer, Job: m.Job, Item: m.Item, Root: m.Root, Path: m.Path, Size: m.Size, Durable: m.Durable}
+func newEntry(key itemKey, m *job.Manifest) entry {
+	return entry{Version: recordVersion, Peer: key.peer, Job: m.Job, Root: m.Root, Path: m.Path, Size: m.Size, Durable: m.Durable}
 }
 
-func (e entry) key() itemKey { return itemKey{peer: e.Peer, job: e.Job, item: e.Item} }
+func newGroupEntry(key itemKey, g *job.GroupManifest) entry {
+	e := entry{Version: recordVersion, Peer: key.peer, Job: g.Job, Root: g.Root, Path: g.Base, Durable: g.Durable, Attempt: g.Attempt, Group: g.Group}
+	last := "/" // no directory has this name
+	for i := range g.Entries {
+		if g.Entries[i].Kind == job.EntryDir {
+			continue
+		}
+		if dir := path.Dir(string(g.Entries[i].Path)); dir != last { // a walk gives those of a directory in a row
+			e.Dirs = append(e.Dirs, []byte(dir))
+			last = dir
+		}
+	}
+	return e
+}
+
+func (e *entry) key() itemKey {
+	return itemKey{jobKey: jobKey{peer: e.Peer, job: e.Job}, place: e.Root + "/" + string(e.Path), attempt: e.Attempt, group: e.Group}
+}
 
 // openJournal makes the directory if there is none. The caller holds the lock
 // of the state directory: what another process that lives is receiving must not
@@ -72,7 +96,7 @@ func openJournal(stateDir string, log *slog.Logger) (*journal, error) {
 
 // file is the record's name: a peer's name is no safe file name.
 func (j *journal) file(k itemKey) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", k.peer, k.job, k.item))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d/%d/%s", k.peer, k.job, k.attempt, k.group, k.place))
 	return filepath.Join(j.dir, hex.EncodeToString(sum[:16]))
 }
 
@@ -109,6 +133,12 @@ func (j *journal) recover(r *roots) []entry {
 	defer cancel()
 	var published []entry
 	swept := map[[2]string]bool{}
+	sweep := func(root *fileio.Root, dir string) {
+		if where := [2]string{root.Name(), dir}; !swept[where] {
+			swept[where] = true
+			j.sweep(ctx, root, dir)
+		}
+	}
 	for _, e := range j.read() {
 		root := r.open[e.Root]
 		if root == nil {
@@ -116,24 +146,50 @@ func (j *journal) recover(r *roots) []entry {
 			j.remove(e.key())
 			continue
 		}
-		if e.Done != nil {
-			ok, err := root.Published(string(e.Path), e.Inode, e.Size, e.Durable)
-			if err != nil {
-				j.log.Warn("cannot tell whether a file was published before the restart", "error", err)
-			}
-			if ok {
-				published = append(published, e)
-				continue
-			}
+		ok, err := j.published(root, &e)
+		if err != nil {
+			j.log.Warn("cannot tell whether a file was published before the restart", "error", err)
 		}
-		dir := path.Dir(string(e.Path))
-		if where := [2]string{e.Root, dir}; !swept[where] {
-			swept[where] = true
-			j.sweep(ctx, root, dir)
+		if e.Attempt != 0 {
+			for _, dir := range e.Dirs {
+				sweep(root, path.Join(string(e.Path), string(dir)))
+			}
+		} else if !ok {
+			sweep(root, path.Dir(string(e.Path)))
 		}
-		j.remove(e.key())
+		if ok {
+			published = append(published, e)
+		} else {
+			j.remove(e.key())
+		}
 	}
 	return published
+}
+
+// published reports whether an item got as far as its name, or the first of its
+// names; those that did not are taken out.
+func (j *journal) published(root *fileio.Root, e *entry) (bool, error) {
+	if e.Attempt == 0 {
+		if e.Done == nil {
+			return false, nil
+		}
+		return root.Published(string(e.Path), e.Inode, e.Size, e.Durable)
+	}
+	if len(e.Names) == 0 {
+		return false, nil
+	}
+	is, err := root.PublishedGroup(string(e.Path), e.Names, e.Durable)
+	if err != nil {
+		return false, err
+	}
+	var kept []fileio.NameInode
+	for i, name := range e.Names {
+		if is[i] {
+			kept = append(kept, name)
+		}
+	}
+	e.Names = kept
+	return len(kept) > 0, nil
 }
 
 func (j *journal) sweep(ctx context.Context, root *fileio.Root, dir string) {
@@ -166,7 +222,7 @@ func (j *journal) read() []entry {
 			err = json.Unmarshal(text, &e.entry)
 		}
 		info, statErr := f.Info()
-		if err = errors.Join(err, statErr); err != nil || e.Version != recordVersion || name != j.file(e.key()) {
+		if err = errors.Join(err, statErr); err != nil || e.Version < 1 || e.Version > recordVersion || e.Version == recordVersion && name != j.file(e.key()) {
 			// Half written when the process was killed, or of another version.
 			j.log.Warn("a record of a received item is not readable and was removed", "file", name, "error", err)
 			_ = os.Remove(name)

@@ -49,12 +49,15 @@ func (j *journalled) manifest(n uint32) job.Manifest {
 	}
 }
 
+// fileKey is the key of a file that node a sends.
+func fileKey(m job.Manifest) itemKey { return (&offered{Manifest: m}).key("a") }
+
 // receive records an item and writes it, up to where Publish would come.
 func (j *journalled) receive(t *testing.T, book *journal, r *roots, n uint32) *fileio.Sink {
 	t.Helper()
 	m := j.manifest(n)
-	book.put(newEntry("a", m))
-	spec, err := createSpec(m)
+	book.put(newEntry(fileKey(m), &m))
+	spec, err := createSpec(&m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,7 @@ func (j *journalled) receive(t *testing.T, book *journal, r *roots, n uint32) *f
 	if _, err := sink.WriteAt([]byte("data"), 0); err != nil {
 		t.Fatal(err)
 	}
-	e := newEntry("a", m)
+	e := newEntry(fileKey(m), &m)
 	e.Done, e.Inode = []byte("done"), sink.Inode()
 	book.put(e)
 	return sink
@@ -89,7 +92,7 @@ func TestPublishedBeforeAKillIsRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, published := j.process(t)
-	if len(published) != 1 || string(published[0].Done) != "done" || published[0].key() != (itemKey{"a", j.manifest(1).Job, 1}) {
+	if len(published) != 1 || string(published[0].Done) != "done" || published[0].key() != fileKey(j.manifest(1)) {
 		t.Fatalf("recovered %+v", published)
 	}
 	// And by the process after that.
@@ -131,10 +134,11 @@ func TestPartialsOfAKilledProcessAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	book.put(newEntry("a", j.manifest(1)))
+	one := j.manifest(1)
+	book.put(newEntry(fileKey(one), &one))
 	gone := j.manifest(2)
 	gone.Root = "gone"
-	book.put(newEntry("a", gone))
+	book.put(newEntry(fileKey(gone), &gone))
 	if err := os.WriteFile(filepath.Join(j.state, "receiving", "torn.new"), []byte(`{"v":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -153,16 +157,16 @@ func TestPartialsOfAKilledProcessAreRemoved(t *testing.T) {
 // TestRecordsAreForgotten with what they are about.
 func TestRecordsAreForgotten(t *testing.T) {
 	b := newInbounds()
-	for i := range uint32(rememberPublished) {
+	for i := range uint32(rememberItems) {
 		if got := b.recall(key(i), []byte("x")); got != nil {
-			t.Fatalf("forgot %v early", *got)
+			t.Fatalf("forgot %v early", got)
 		}
 	}
-	in := newInbound(rememberPublished)
+	in := newInbound(rememberItems, 1)
 	if _, err := b.begin(in, 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.end(in, []byte("x")); got == nil || *got != key(0) {
+	if got := b.end(in, []byte("x")); len(got) != 1 || got[0] != key(0) {
 		t.Errorf("forgot %v, want the oldest", got)
 	}
 }

@@ -2,139 +2,165 @@ package node
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"time"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"mover/engine"
-	"mover/fileio"
-	"mover/job"
 	"mover/reason"
 )
+
+// carrier brings items to a job's destination: the session with a peer, or
+// local. The methods are those of engine.Session.
+type carrier interface {
+	Send(item *engine.Item)
+	Cancel(item *engine.Item, why *reason.Error)
+}
+
+// local carries items within the node: without a session and its memory, by
+// the same rules and the same publication. Every item has a goroutine; who
+// sends bounds their number.
+type local struct {
+	receiver *receiver
+
+	mu   sync.Mutex
+	next uint64
+	stop map[*engine.Item]context.CancelCauseFunc
+}
+
+func newLocal(n *Node) *local {
+	return &local{receiver: &receiver{node: n, peer: n.cfg.Node.Name}, stop: map[*engine.Item]context.CancelCauseFunc{}}
+}
+
+// Send implements carrier.
+func (l *local) Send(item *engine.Item) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	l.mu.Lock()
+	ref := engine.ItemRef{Item: l.next, Attempt: item.Attempt}
+	l.next++
+	l.stop[item] = cancel
+	l.mu.Unlock()
+	go func() {
+		r := l.carry(ctx, ref, item)
+		l.mu.Lock()
+		delete(l.stop, item)
+		l.mu.Unlock()
+		cancel(nil)
+		item.Done(r)
+	}()
+}
+
+// Cancel implements carrier.
+func (l *local) Cancel(item *engine.Item, why *reason.Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cancel := l.stop[item]; cancel != nil {
+		cancel(why)
+	}
+}
+
+func (l *local) carry(ctx context.Context, ref engine.ItemRef, item *engine.Item) engine.ItemResult {
+	in, meta, err := l.receiver.open(ref, &engine.ItemOffer{Ref: ref, Kind: item.Kind, Bytes: item.Bytes, Verify: item.Verify, Meta: item.Meta})
+	if in == nil {
+		return engine.ItemResult{Meta: meta, Err: refusal(err)}
+	}
+	crc, err := transfer(ctx, item, in.arrival.target())
+	if err == nil && item.Source != nil {
+		item.Report(item.Bytes, true, false)
+		err = item.Source.Verify(crc)
+	}
+	if err == nil {
+		err = ctxReason(ctx)
+	}
+	if err == nil {
+		item.Report(item.Bytes, true, true)
+		meta, err = l.receiver.publish(in, crc, item.Verify)
+	}
+	if err != nil {
+		why := asReason(err)
+		l.receiver.discard(in, why)
+		return engine.ItemResult{Err: why}
+	}
+	return engine.ItemResult{CRC: crc, Meta: meta}
+}
+
+// ctxReason is why ctx ended, nil while it has not.
+func ctxReason(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return asReason(context.Cause(ctx))
+}
 
 // localBytes is how much a copy within the node reads at a time.
 const localBytes = 1 << 20
 
-// copyLocally carries out an attempt whose source and destination are both
-// here: no session, the same rules and the same publication.
-func (n *Node) copyLocally(ctx context.Context, a *job.Attempt) (job.Result, error) {
-	spec := a.Job.Spec
-	from, err := n.roots.readable(spec.Source.Root(), n.cfg.Node.Name)
-	if err != nil {
-		return job.Result{}, err
-	}
-	to, err := n.roots.writable(spec.Destination.Root(), n.cfg.Node.Name)
-	if err != nil {
-		return job.Result{}, err
-	}
-	src, err := from.OpenSource(spec.Source.Sub())
-	if err != nil {
-		return job.Result{}, err
-	}
-	defer src.Close()
-	if err := fileio.SameFile(src, to, spec.Destination.Sub()); err != nil {
-		return job.Result{}, err
-	}
-	a.Progress.SetTotal(src.Size(), 1)
-	item, err := n.item(a, src)
-	if err != nil {
-		return job.Result{}, err
-	}
-	m, err := job.DecodeManifest(item.Meta)
-	if err != nil {
-		return job.Result{}, reason.New(reason.Internal, "%v", err)
-	}
-	create, err := createSpec(m)
-	if err != nil {
-		return job.Result{}, err
-	}
-	e := newEntry(n.cfg.Node.Name, m)
-	n.journal.put(e)
-	defer n.journal.remove(e.key())
-	sink, err := to.Create(ctx, create)
-	if errors.Is(err, fileio.ErrSkipped) {
-		return job.Result{Skipped: true, Providers: []string{"local"}}, nil
-	}
-	if err != nil {
-		return job.Result{}, err
-	}
-	defer func() { _ = sink.Discard() }() // nothing after a Publish
-	a.Phase(job.Running)
-	crc, err := copyBytes(ctx, a, src, sink, item.Verify)
-	if err != nil {
-		return job.Result{}, err
-	}
-	a.Phase(job.Verifying)
-	if err := item.Source.Verify(crc); err != nil {
-		return job.Result{}, err
-	}
-	a.Phase(job.Publishing)
-	if err := sink.Publish(ctx); errors.Is(err, fileio.ErrSkipped) {
-		return job.Result{Skipped: true, Providers: []string{"local"}}, nil
-	} else if err != nil {
-		return job.Result{}, err
-	}
-	a.Progress.AddItems(1)
-	r := job.Result{Bytes: src.Size(), Durable: m.Durable, Verified: item.Verify, Providers: []string{"local"}}
-	if item.Verify {
-		r.CRC32C = job.FormatCRC32C(crc)
-	}
-	return r, nil
-}
+// block is memory to copy through, page aligned and not in the Go heap, for
+// O_DIRECT.
+type block []byte
 
-// createSpec is what a manifest asks of the file system.
-func createSpec(m job.Manifest) (fileio.CreateSpec, error) {
-	spec := fileio.CreateSpec{
-		Rel: string(m.Path), Size: m.Size, Job: m.Job.String(), Item: uint64(m.Item), Attempt: m.Attempt,
-		Durable: m.Durable, Mode: fs.FileMode(m.Mode), MTime: time.Unix(0, m.MtimeNS),
-	}
-	var err error
-	if spec.Overwrite, err = fileio.ParseOverwrite(m.Overwrite); err != nil {
-		return spec, err
-	}
-	if m.Preserves(job.PreserveMode) {
-		spec.Preserve |= fileio.PreserveMode
-	}
-	if m.Preserves(job.PreserveMtime) {
-		spec.Preserve |= fileio.PreserveMTime
-	}
-	return spec, nil
-}
-
-// copyBytes copies and checksums. With verify, what was written is read back
-// and compared before it is published.
-func copyBytes(ctx context.Context, a *job.Attempt, src *fileio.Source, sink *fileio.Sink, verify bool) (crc uint32, err error) {
-	// Page aligned and not in the Go heap, for O_DIRECT.
-	buf, err := unix.Mmap(-1, 0, localBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+var blocks = sync.Pool{New: func() any {
+	b, err := unix.Mmap(-1, 0, localBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
-		return 0, reason.New(reason.Internal, "no memory for the copy: %v", err)
+		return block(nil)
 	}
-	defer func() { _ = unix.Munmap(buf) }()
+	return block(b)
+}}
+
+// transfer copies and checksums an item's bytes.
+func transfer(ctx context.Context, item *engine.Item, to engine.Target) (crc uint32, err error) {
+	if item.Kind == engine.Direct {
+		return transferMemory(ctx, item, to.Memory)
+	}
+	buf := blocks.Get().(block)
+	if buf == nil {
+		return 0, reason.New(reason.Internal, "no memory for the copy")
+	}
+	defer blocks.Put(buf)
 	var whole engine.Whole
-	for at := int64(0); at < src.Size(); at += localBytes {
-		if err := ctx.Err(); err != nil {
-			return 0, asReason(context.Cause(ctx))
+	for at := int64(0); at < item.Bytes; at += localBytes {
+		if err := ctxReason(ctx); err != nil {
+			return 0, err
 		}
-		p := buf[:min(localBytes, src.Size()-at)]
-		if _, err := src.ReadAt(p, at); err != nil {
+		p := buf[:min(localBytes, item.Bytes-at)]
+		if _, err := item.Source.ReadAt(p, at); err != nil {
 			return 0, err
 		}
 		sum := engine.Checksum(p)
-		if _, err := sink.WriteAt(p, at); err != nil {
+		if _, err := to.Sink.WriteAt(p, at); err != nil {
 			return 0, err
 		}
-		if verify {
-			if _, err := sink.ReadAt(p, at); err != nil {
+		if back, ok := to.Sink.(interface {
+			ReadAt(p []byte, offset int64) (int, error)
+		}); ok && item.Verify {
+			// What was written is read back and compared before it is published.
+			if _, err := back.ReadAt(p, at); err != nil {
 				return 0, err
 			}
-			if back := engine.Checksum(p); back != sum {
-				return 0, reason.New(reason.ChecksumMismatch, "bytes %d..%d read back with CRC32C %08x, written with %08x", at, at+int64(len(p)), back, sum)
+			if got := engine.Checksum(p); got != sum {
+				return 0, reason.New(reason.ChecksumMismatch, "bytes %d..%d read back with CRC32C %08x, written with %08x", at, at+int64(len(p)), got, sum)
 			}
 		}
 		whole.Append(sum, int64(len(p)))
-		a.Progress.Add(int64(len(p)))
+		item.Report(at+int64(len(p)), false, false)
+	}
+	return whole.CRC, nil
+}
+
+// transferMemory copies from buffer to buffer, which may be one.
+func transferMemory(ctx context.Context, item *engine.Item, to []byte) (crc uint32, err error) {
+	from := item.Memory[:item.Bytes]
+	var whole engine.Whole
+	for at := 0; at < len(from); at += localBytes {
+		if err := ctxReason(ctx); err != nil {
+			return 0, err
+		}
+		end := min(at+localBytes, len(from))
+		copy(to[at:end], from[at:end])
+		if item.Verify {
+			whole.Append(engine.Checksum(to[at:end]), int64(end-at))
+		}
+		item.Report(int64(end), false, false)
 	}
 	return whole.CRC, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"mover/buffer"
 	"mover/job"
 	"mover/node/config"
 	"mover/node/datapath"
@@ -40,6 +41,7 @@ type Node struct {
 	journal   *journal
 	receiving *job.Receiving
 	queue     *job.Queue
+	buffers   *buffer.Registry
 	registry  *prometheus.Registry
 	web       *web
 }
@@ -71,6 +73,9 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 		return nil, err
 	}
 	n.recoverReceiving()
+	if err := n.openBuffers(); err != nil {
+		return nil, err
+	}
 	if n.path, err = datapath.Open(cfg, log, selection); err != nil {
 		return nil, err
 	}
@@ -80,7 +85,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 	n.receiving = job.NewReceiving(job.SystemClock{}, maxReceiving, keepReceived)
 	n.queue, err = job.NewQueue(job.Config{
 		NodeName: cfg.Node.Name, Router: router{n}, Logger: log,
-		MaxQueued: cfg.Jobs.MaxQueued, MaxRunning: cfg.Jobs.MaxRunning, MaxAttempts: cfg.Jobs.MaxAttempts, KeepMax: cfg.Jobs.KeepMax,
+		MaxQueued: cfg.Jobs.MaxQueued, MaxRunning: cfg.Jobs.MaxRunning, MaxAttempts: cfg.Jobs.MaxAttempts, KeepMax: cfg.Jobs.KeepMax, StateDir: cfg.Node.StateDir,
 	})
 	if err != nil {
 		return nil, err
@@ -120,8 +125,12 @@ func (n *Node) openState() error {
 // learns what it published.
 func (n *Node) recoverReceiving() {
 	for _, e := range n.journal.recover(n.roots) {
-		if forgotten := n.inbounds.recall(e.key(), e.Done); forgotten != nil {
-			n.journal.remove(*forgotten)
+		if e.Attempt != 0 {
+			n.inbounds.naming(e.key(), e.Root, string(e.Path), e.Names)
+			continue
+		}
+		for _, forgotten := range n.inbounds.recall(e.key(), e.Done) {
+			n.journal.remove(forgotten)
 		}
 	}
 }
@@ -204,9 +213,19 @@ func (n *Node) stop(stopWeb func(), served <-chan error) error {
 		errs = append(errs, n.queue.Close(ctx)) // their sessions have ended since
 	}
 	n.control.Close()
+	n.closeBuffers()
 	n.roots.close()
 	n.lock.release()
 	return errors.Join(errs...)
+}
+
+func (n *Node) closeBuffers() {
+	if n.buffers == nil {
+		return
+	}
+	if err := n.buffers.Close(); err != nil {
+		n.log.Warn("buffers", "error", err)
+	}
 }
 
 // abandon takes down what New built before it failed.
@@ -214,12 +233,16 @@ func (n *Node) abandon() {
 	if n.web != nil {
 		n.web.close()
 	}
+	if n.queue != nil {
+		_ = n.queue.Close(context.Background()) // nothing runs in it
+	}
 	if n.control != nil {
 		n.control.Close()
 	}
 	if n.path != nil {
 		_ = n.path.Close(context.Background()) // nothing runs on it
 	}
+	n.closeBuffers()
 	if n.roots != nil {
 		n.roots.close()
 	}

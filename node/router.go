@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"time"
 
 	"mover/engine"
-	"mover/fileio"
 	"mover/job"
 	"mover/reason"
 )
@@ -18,106 +18,91 @@ const progressEvery = 100 * time.Millisecond
 // router carries jobs out: it implements job.Router.
 type router struct{ *Node }
 
-// Run implements job.Router: one attempt at one file.
+// Run implements job.Router: one attempt.
 func (n router) Run(ctx context.Context, a *job.Attempt) (job.Result, error) {
+	sh, err := n.prepare(ctx, a)
+	if err != nil {
+		return job.Result{}, err
+	}
 	spec := a.Job.Spec
-	if spec.Destination.Node == n.cfg.Node.Name {
-		return n.copyLocally(ctx, a)
+	if spec.Source.Buffer != "" {
+		return sh.buffer(ctx)
 	}
 	root, err := n.roots.readable(spec.Source.Root(), spec.Destination.Node)
 	if err != nil {
 		return job.Result{}, err
 	}
-	src, err := root.OpenSource(spec.Source.Sub())
-	if err != nil {
+	info, err := root.Stat(spec.Source.Sub())
+	switch {
+	case err != nil:
 		return job.Result{}, err
+	case info.IsDir() && spec.Recursive:
+		return sh.tree(ctx, root)
 	}
-	defer src.Close()
-	a.Progress.SetTotal(src.Size(), 1)
-	item, err := n.item(a, src)
+	return sh.file(ctx, root)
+}
+
+// shipping is what every kind of attempt has in common: where its items go.
+type shipping struct {
+	*Node
+	attempt *job.Attempt
+	spec    job.Spec
+	to      carrier
+	local   bool
+	last    phase
+}
+
+// prepare finds the way to the destination. Local jobs need none.
+func (n *Node) prepare(ctx context.Context, a *job.Attempt) (*shipping, error) {
+	sh := &shipping{Node: n, attempt: a, spec: a.Job.Spec}
+	if sh.spec.Destination.Node == n.cfg.Node.Name {
+		sh.local, sh.to = true, newLocal(n)
+		return sh, nil
+	}
+	link, err := n.sessions.to(ctx, sh.spec.Destination.Node)
 	if err != nil {
-		return job.Result{}, err
+		return nil, err
 	}
-	link, err := n.sessions.to(ctx, spec.Destination.Node)
-	if err != nil {
-		return job.Result{}, err
+	sh.to = link.Session()
+	return sh, nil
+}
+
+func (sh *shipping) verify() bool  { return sh.spec.Verify != job.VerifyNone }
+func (sh *shipping) durable() bool { return sh.spec.Durable == nil || *sh.spec.Durable }
+
+// providers is how the bytes went.
+func (sh *shipping) providers() []string {
+	if sh.local {
+		return []string{"local"}
 	}
-	a.Phase(job.Running)
+	return []string{sh.path.Selection().Provider.Name()}
+}
+
+// sendOne sends a single item and follows it to its end. The engine bounds how
+// long that takes: a stall, a lost session or the cancel asked for here all end
+// it.
+func (sh *shipping) sendOne(ctx context.Context, item *engine.Item) engine.ItemResult {
 	done := make(chan engine.ItemResult, 1)
 	item.Done = func(r engine.ItemResult) { done <- r }
-	link.Session().Send(item)
-	r := n.await(ctx, a, link.Session(), item, done)
-	if r.Err != nil {
-		return job.Result{}, r.Err
-	}
-	return n.result(a, r)
-}
-
-// item describes the file to the engine and to the destination.
-func (n *Node) item(a *job.Attempt, src *fileio.Source) (*engine.Item, error) {
-	spec := a.Job.Spec
-	meta, err := job.Manifest{
-		Job: a.Job.ID, Attempt: uint32(a.Number), Owner: a.Job.Owner,
-		SourceNode: n.cfg.Node.Name, SourceRoot: spec.Source.Root(),
-		Root: spec.Destination.Root(), Path: []byte(spec.Destination.Sub()),
-		Overwrite: spec.Overwrite, Durable: spec.Durable == nil || *spec.Durable, Preserve: spec.Preserve,
-		Mode: uint32(src.Mode().Perm()), MtimeNS: src.MTime().UnixNano(), Size: src.Size(),
-	}.Encode()
-	if err != nil {
-		return nil, reason.New(reason.Internal, "%v", err)
-	}
-	return &engine.Item{Attempt: uint32(a.Number), Kind: engine.Staged, Bytes: src.Size(),
-		Verify: spec.Verify != job.VerifyNone, Meta: meta, Source: n.source(spec, src)}, nil
-}
-
-// source adds what the job expects of the whole to the file.
-func (n *Node) source(spec job.Spec, src *fileio.Source) engine.Source {
-	want, ok := spec.ExpectedCRC32C()
-	return &expectingSource{Source: src, want: want, expects: ok}
-}
-
-type expectingSource struct {
-	*fileio.Source
-	want    uint32
-	expects bool
-}
-
-// Verify implements engine.Source.
-func (s *expectingSource) Verify(crc uint32) error {
-	if err := s.Source.Verify(); err != nil {
-		return err
-	}
-	if s.expects && crc != s.want {
-		return &reason.Error{Code: reason.ChecksumMismatch, Err: reason.ErrFinal,
-			Detail: fmt.Sprintf("the source has CRC32C %s, the job expects %s; correct what it expects, or the source is not the file you mean",
-				job.FormatCRC32C(crc), job.FormatCRC32C(s.want))}
-	}
-	return nil
-}
-
-// await follows an item to its end. The engine bounds how long that takes: a
-// stall, a lost session or the cancel asked for here all end it.
-func (n *Node) await(ctx context.Context, a *job.Attempt, s *engine.Session, item *engine.Item, done <-chan engine.ItemResult) engine.ItemResult {
+	sh.attempt.Phase(job.Running)
+	sh.to.Send(item)
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	seen, ended, told := int64(0), ctx.Done(), phases{tell: a.Phase}
+	seen, ended := int64(0), ctx.Done()
 	progress := func() {
 		if acked := item.Acked(); acked > seen {
-			a.Progress.Add(acked - seen)
+			sh.attempt.Progress.Add(acked - seen)
 			seen = acked
 		}
-		told.reached(item.Verifying(), item.Publishing())
+		sh.reached(item.Verifying(), item.Publishing())
 	}
 	for {
 		select {
 		case r := <-done:
 			progress()
-			if r.Err == nil {
-				a.Progress.AddItems(1)
-			}
 			return r
 		case <-ended:
-			s.Cancel(item, whyEnded(ctx))
+			sh.to.Cancel(item, whyEnded(ctx))
 			ended = nil
 		case <-tick.C:
 			progress()
@@ -125,42 +110,72 @@ func (n *Node) await(ctx context.Context, a *job.Attempt, s *engine.Session, ite
 	}
 }
 
-// whyEnded is why an attempt is told to end; a node that stops is a reason to
-// try again later.
+// whyEnded is why an attempt is told to end; a node that stops, or a job that
+// makes room, is a reason to try again later.
 func whyEnded(ctx context.Context) *reason.Error {
-	if errors.Is(context.Cause(ctx), job.ErrClosed) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, job.ErrClosed):
 		return reason.New(reason.TransportError, "the source's node is stopping")
+	case errors.Is(cause, job.ErrPaused):
+		return reason.New(reason.Canceled, "the job was paused")
+	case errors.Is(cause, job.ErrYield):
+		return reason.New(reason.Canceled, "the job makes room for others")
+	default:
+		return asReason(cause)
 	}
-	return asReason(context.Cause(ctx))
 }
 
-// phases tells the queue of each phase once: the item stays verified while it
-// is being published, and a job does not go back.
-type phases struct {
-	tell func(job.State)
-	last job.State
-}
+// phase is what the queue was told last. A job does not go back.
+type phase uint8
 
-func (p *phases) reached(verifying, publishing bool) {
-	next := p.last
+const (
+	phaseRunning phase = iota
+	phaseVerifying
+	phasePublishing
+)
+
+// reached tells the queue of each phase once: an item stays verified while it
+// is being published.
+func (sh *shipping) reached(verifying, publishing bool) {
+	next := sh.last
 	switch {
 	case publishing:
-		next = job.Publishing
+		next = phasePublishing
 	case verifying:
-		next = job.Verifying
+		next = max(next, phaseVerifying)
 	}
-	if next != p.last {
-		p.last = next
-		p.tell(next)
+	if next != sh.last {
+		sh.last = next
+		sh.attempt.Phase([...]job.State{job.Running, job.Verifying, job.Publishing}[next])
 	}
 }
 
-// result is what the destination says of the item.
-func (n *Node) result(a *job.Attempt, r engine.ItemResult) (job.Result, error) {
+// result is what the destination says of a single item.
+func (sh *shipping) result(r engine.ItemResult) (job.Result, error) {
 	m, err := job.DecodeDoneMeta(r.Meta)
 	if err != nil {
-		return job.Result{}, reason.New(reason.Internal, "the destination published the item and described it wrongly: %v", err)
+		return job.Result{}, reason.New(reason.Internal, "the destination published the item and described it wrongly: %w", err)
 	}
-	return job.Result{CRC32C: m.CRC32C, Bytes: m.Bytes, Durable: m.Durable, Verified: m.Verified, Skipped: m.Skipped,
-		Providers: []string{n.path.Selection().Provider.Name()}}, nil
+	out := job.Result{CRC32C: m.CRC32C, Bytes: m.Bytes, Durable: m.Durable, Verified: m.Verified, Skipped: m.Skipped, Items: 1, Providers: sh.providers()}
+	if m.Skipped {
+		out.Items, out.ItemsSkipped = 0, 1
+	}
+	sh.attempt.Progress.AddItems(1)
+	return out, nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sum continues a CRC32C over more bytes, beginning with 0.
+func sum(crc uint32, p []byte) uint32 { return crc32.Update(crc, castagnoli, p) }
+
+// checkExpected compares the source with what the job says that it must have.
+func checkExpected(spec *job.Spec, crc uint32) error {
+	want, ok := spec.ExpectedCRC32C()
+	if !ok || crc == want {
+		return nil
+	}
+	return &reason.Error{Code: reason.ChecksumMismatch, Err: reason.ErrFinal,
+		Detail: fmt.Sprintf("the source has CRC32C %s, the job expects %s; correct what it expects, or the source is not what you mean",
+			job.FormatCRC32C(crc), job.FormatCRC32C(want))}
 }

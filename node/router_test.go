@@ -20,9 +20,9 @@ func TestPhasesAreToldOnceAndInOrder(t *testing.T) {
 		{"ended early", [][2]bool{{false, false}, {false, false}}, nil},
 	} {
 		var got []job.State
-		p := phases{tell: func(s job.State) { got = append(got, s) }}
+		sh := &shipping{attempt: &job.Attempt{Phase: func(s job.State) { got = append(got, s) }}}
 		for _, l := range c.looks {
-			p.reached(l[0], l[1])
+			sh.reached(l[0], l[1])
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: told %v, want %v", c.name, got, c.want)

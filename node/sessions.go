@@ -33,7 +33,7 @@ type session struct {
 func newSessions(n *Node) *sessions {
 	return &sessions{
 		path: n.path, log: n.log, links: map[*peer.Conn]session{},
-		receiver: func(p peer.PeerInfo) *receiver { return &receiver{node: n, peer: p} },
+		receiver: func(p peer.PeerInfo) *receiver { return &receiver{node: n, peer: p.Name} },
 	}
 }
 

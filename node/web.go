@@ -35,7 +35,8 @@ func newWeb(n *Node) (*web, error) {
 		w.scheme = "https"
 	}
 	w.api, err = api.New(api.Config{NodeName: n.cfg.Node.Name, Queue: n.queue, Info: w.info, Tokens: tokens,
-		Registry: n.registry, KnownPeer: n.knownPeer, Receiving: n.receiving, TLS: conf, Logger: n.log})
+		Registry: n.registry, KnownPeer: n.knownPeer, Receiving: n.receiving, TLS: conf, Logger: n.log,
+		Buffers: bufferAPI{n}, Drainer: drainer{n}})
 	if err != nil {
 		return nil, err
 	}

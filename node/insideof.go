@@ -1,0 +1,38 @@
+package node
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"mover/fileio"
+	"mover/reason"
+)
+
+// notInside refuses a copy of the directory base of from to dest of to when
+// that is the directory itself or lies in it, by whatever name: the copy would
+// copy itself.
+func notInside(from *fileio.Root, base string, to *fileio.Root, dest string) error {
+	src, err := from.Stat(base)
+	if err != nil {
+		return err
+	}
+	same := func(info fs.FileInfo, err error) bool { return err == nil && os.SameFile(src, info) }
+	inside := false
+	for at := path.Clean(dest); !inside; at = path.Dir(at) { // what is missing of it will be made
+		inside = same(to.Stat(at))
+		if at == "." {
+			break
+		}
+	}
+	real, err := filepath.EvalSymlinks(to.Path())
+	for err == nil && !inside && real != "/" {
+		real = filepath.Dir(real)
+		inside = same(os.Stat(real))
+	}
+	if !inside {
+		return nil
+	}
+	return reason.New(reason.SameFile, "%q in root %s is the source directory or lies in it; choose another destination", dest, to.Name())
+}
