@@ -11,8 +11,11 @@ import (
 // check finds the settings that are fine alone and wrong together.
 func (c *Config) check(d *decoder) {
 	c.checkAPI(d)
+	c.checkSocket(d)
 	c.checkTrust(d)
+	c.checkAccess(d, "delegates", c.Delegates)
 	c.checkRoots(d)
+	c.checkBuffers(d)
 	c.checkDevices(d)
 	c.checkMemory(d)
 }
@@ -28,6 +31,25 @@ func (c *Config) checkAPI(d *decoder) {
 	}
 	if slices.Contains(c.Control.Listen, c.API.Listen) {
 		d.problem("control.listen", fmt.Sprintf("%s is taken by api.listen; choose another port", c.API.Listen), "")
+	}
+}
+
+func (c *Config) checkSocket(d *decoder) {
+	// One that is set was checked by its form.
+	if len(c.API.Socket) > maxSocketPathBytes {
+		d.problem("api.socket", fmt.Sprintf("%s has %d bytes and the kernel takes %d; set a shorter path, off, or a shorter node.state_dir", c.API.Socket, len(c.API.Socket), maxSocketPathBytes), "")
+	}
+	for _, name := range sortedNames(c.API.SocketUsers) {
+		at := "api.socket_users." + name
+		if c.API.SocketUsers[name].Scope == "" {
+			d.problem(at+".scope", "is missing", "metrics, read, submit, admin")
+		}
+		if name == "root" || name == "0" {
+			d.problem(at, "root may do everything anyway; remove it", "")
+		}
+	}
+	if len(c.API.SocketUsers) > 0 && c.API.Socket == SocketOff {
+		d.problem("api.socket", "is off, and api.socket_users lists who may use it; set a path, or remove them", "")
 	}
 }
 
@@ -60,6 +82,24 @@ func (c *Config) checkRoots(d *decoder) {
 		}
 		c.checkAccess(d, at+".read", r.Read)
 		c.checkAccess(d, at+".write", r.Write)
+	}
+}
+
+func (c *Config) checkBuffers(d *decoder) {
+	var sum Size
+	for _, name := range sortedNames(c.Buffers) {
+		b := c.Buffers[name]
+		at := "buffers." + name
+		if b.Bytes == 0 {
+			d.problem(at+".bytes", "is missing", sizeAllowed)
+		}
+		c.checkAccess(d, at+".read", b.Read)
+		c.checkAccess(d, at+".write", b.Write)
+		// Each is at most 64TiB, so that the sum of what a file holds cannot wrap.
+		if sum += b.Bytes; c.Memory.Buffers > 0 && sum > c.Memory.Buffers {
+			d.problem(at+".bytes", fmt.Sprintf("the buffers up to this one take %v, more than memory.buffers (%v); make them smaller, or raise it", sum, c.Memory.Buffers), "")
+			return
+		}
 	}
 }
 

@@ -17,20 +17,26 @@ const someFingerprint = "sha256:000102030405060708090a0b0c0d0e0f1011121314151617
 const whole = `
 node: {name: host-a, state_dir: /var/lib/mover}
 log: {level: debug, format: json}
-api: {listen: "[::1]:9470", tls_cert: /etc/c.pem, tls_key: /etc/k.pem, tokens_file: /etc/tokens.yaml}
+api: {listen: "[::1]:9470", tls_cert: /etc/c.pem, tls_key: /etc/k.pem, tokens_file: /etc/tokens.yaml, socket: /run/mover/api.sock,
+  socket_users: {alice: {scope: submit, read: ["*:data"], write: "host-b:in"}, 1000: {scope: read}, ops: {scope: admin}}}
 control: {listen: [192.0.2.1:9471, "[2001:db8::1]:9471"], ca: /etc/ca.pem, dial_timeout: 1m}
 peers:
   host-b: {addresses: ["{node}:9471", "[2001:db8::2]:9471"], fingerprint: "` + someFingerprint + `"}
   host-c:
+delegates: [host-c]
 roots:
-  data: {path: /srv/data, read: [host-b], write: "*", quota: 1.5TiB, min_free: 10 GB}
+  data: {path: /srv/data, read: [host-b], write: "*", quota: 1.5TiB, min_free: 10 GB, owner: alice, group: 100, mode: 0640}
+  plain: {path: /srv/plain}
+buffers:
+  w.1: {bytes: 4GiB, page_size: 2MiB, numa_node: 1, mode: 660, group: ml, read: [host-b], write: "*"}
+  tiny: {bytes: 1B}
 devices: {providers: [ibv, soft], fallback: forbid, names: [mlx5_0, "eth2:1", "2001:db8::1"], libibverbs: /opt/ofed/libibverbs.so.1, relaxed_ordering: on}
 soft: {addresses: [127.0.0.1, 127.0.0.2, 192.0.2.1], allow_cleartext: true}
 pollers: {per_node: 2, cpus: [3, 5], idle: spin, spin: 100us}
 workers: 6
-memory: {arena: 2GiB, session_share: 128MiB, hugepages: 1GiB}
+memory: {arena: 2GiB, session_share: 128MiB, hugepages: 1GiB, buffers: 1TiB}
 session: {slot_payload: 512KiB, segment: 8MiB, lanes_per_rail: 2, lane_depth: 64, rail_rate: 25GB/s, ack_timeout: 300ms, drain_timeout: 500ms}
-jobs: {max_running: 4, max_queued: 100, max_attempts: 3, stall_after: 5s, keep_max: 7}
+jobs: {max_running: 4, max_queued: 100, max_attempts: 3, stall_after: 5s, small: 1MiB, bandwidth_limit: 1GB/s, keep: 7d12h, keep_max: 7}
 `
 
 func TestEverySettingIsRead(t *testing.T) {
@@ -39,28 +45,43 @@ func TestEverySettingIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Config{
-		Node:    Node{Name: "host-a", StateDir: "/var/lib/mover"},
-		Log:     Log{Level: "debug", Format: "json"},
-		API:     API{Listen: "[::1]:9470", TLSCert: "/etc/c.pem", TLSKey: "/etc/k.pem", TokensFile: "/etc/tokens.yaml"},
+		Node: Node{Name: "host-a", StateDir: "/var/lib/mover"},
+		Log:  Log{Level: "debug", Format: "json"},
+		API: API{Listen: "[::1]:9470", TLSCert: "/etc/c.pem", TLSKey: "/etc/k.pem", TokensFile: "/etc/tokens.yaml", Socket: "/run/mover/api.sock",
+			SocketUsers: map[string]SocketUser{
+				"alice": {Scope: "submit", Read: []string{"*:data"}, Write: []string{"host-b:in"}},
+				"1000":  {Scope: "read"},
+				"ops":   {Scope: "admin", Read: []string{"*:*"}, Write: []string{"*:*"}},
+			}},
 		Control: Control{Listen: []string{"192.0.2.1:9471", "[2001:db8::1]:9471"}, CA: "/etc/ca.pem", DialTimeout: time.Minute},
 		Peers: map[string]Peer{
 			"host-b": {Addresses: []string{"{node}:9471", "[2001:db8::2]:9471"}, Fingerprint: someFingerprint},
 			"host-c": {},
 		},
-		Roots: map[string]Root{"data": {
-			Path: "/srv/data", Read: []string{"host-b"}, Write: []string{"*"}, Quota: 3 << 39, MinFree: 10e9,
-		}},
+		Delegates: []string{"host-c"},
+		Roots: map[string]Root{
+			"data": {
+				Path: "/srv/data", Read: []string{"host-b"}, Write: []string{"*"}, Quota: 3 << 39, MinFree: 10e9,
+				Owner: "alice", Group: "100", Mode: "0640",
+			},
+			"plain": {Path: "/srv/plain", Mode: "0644"},
+		},
+		Buffers: map[string]Buffer{
+			"w.1":  {Bytes: 4 << 30, PageSize: "2MiB", NUMANode: 1, Mode: "660", Group: "ml", Read: []string{"host-b"}, Write: []string{"*"}},
+			"tiny": {Bytes: 1, PageSize: "auto", NUMANode: -1, Mode: "0600"},
+		},
 		Devices: Devices{Providers: []string{"ibv", "soft"}, Fallback: "forbid", Names: []string{"mlx5_0", "eth2:1", "2001:db8::1"},
 			Libibverbs: "/opt/ofed/libibverbs.so.1", RelaxedOrdering: "on"},
 		Soft:    Soft{Addresses: []string{"127.0.0.1", "127.0.0.2", "192.0.2.1"}, AllowCleartext: true},
 		Pollers: Pollers{PerNode: 2, CPUs: []int{3, 5}, Idle: "spin", Spin: 100 * time.Microsecond},
 		Workers: 6,
-		Memory:  Memory{Arena: 2 << 30, SessionShare: 128 << 20, HugePages: "1GiB"},
+		Memory:  Memory{Arena: 2 << 30, SessionShare: 128 << 20, HugePages: "1GiB", Buffers: 1 << 40},
 		Session: Session{
 			SlotPayload: 512 << 10, Segment: 8 << 20, LanesPerRail: 2, LaneDepth: 64,
 			RailRate: 200e9, AckTimeout: 300 * time.Millisecond, DrainTimeout: 500 * time.Millisecond,
 		},
-		Jobs: Jobs{MaxRunning: 4, MaxQueued: 100, MaxAttempts: 3, StallAfter: 5 * time.Second, KeepMax: 7},
+		Jobs: Jobs{MaxRunning: 4, MaxQueued: 100, MaxAttempts: 3, StallAfter: 5 * time.Second, SmallBytes: 1 << 20,
+			BandwidthLimit: 8e9, Keep: 180 * time.Hour, KeepMax: 7},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -89,6 +110,7 @@ func TestEmptyFilesAreTheDefault(t *testing.T) {
 		}
 		want := Default()
 		want.Node.Name, want.API.TokensFile = got.Node.Name, "/var/lib/mover/tokens.yaml"
+		want.API.Socket = "/var/lib/mover/mover.sock"
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%q: %s", text, d)
 		}
@@ -98,8 +120,8 @@ func TestEmptyFilesAreTheDefault(t *testing.T) {
 func TestProblems(t *testing.T) {
 	const base = "node: {name: a}\n"
 	for _, c := range []struct{ text, want string }{
-		{"nod: {}", "f:2: nod: is not a setting; did you mean node?; allowed: node, log, api, control, peers, roots, devices, soft, pollers, workers, memory, session, jobs"},
-		{"memory:\n  arena: 1GiB\n  colour: red", "f:4: memory.colour: is not a setting; allowed: arena, session_share, hugepages"},
+		{"nod: {}", "f:2: nod: is not a setting; did you mean node?; allowed: node, log, api, control, peers, delegates, roots, buffers, devices, soft, pollers, workers, memory, session, jobs"},
+		{"memory:\n  arena: 1GiB\n  colour: red", "f:4: memory.colour: is not a setting; allowed: arena, session_share, hugepages, buffers"},
 		{"memory:\n  arena: 12", `f:3: memory.arena: "12" has no unit; allowed: a number with one of B,`},
 		{"memory: {arena: 512Mb}", `f:2: memory.arena: "512Mb" has an unknown unit "Mb"; allowed:`},
 		{"memory: {arena: -1MiB}", `memory.arena: "-1MiB" is not a size`},
@@ -122,7 +144,7 @@ func TestProblems(t *testing.T) {
 		{"session: {lanes_per_rail: 33}", "session.lanes_per_rail: 33 is more than 32; allowed: a whole number, from 1 to 32"}, // engine.MaxLanesPerRail
 		{"session: {lane_depth: 0}", "session.lane_depth: 0 is less than 1; allowed: a whole number, from 1 to 1024"},
 		{"session: {lane_depth: 1.5}", `session.lane_depth: "1.5" is not a whole number`},
-		{"jobs: {stall_after: 30}", `jobs.stall_after: "30" is not a duration; allowed: a number with one of ns, us, ms, s, m, h, such as 1m30s, from 1s to 1h`},
+		{"jobs: {stall_after: 30}", `jobs.stall_after: "30" is not a duration; allowed: a number with one of ns, us, ms, s, m, h, d, such as 1m30s, from 1s to 1h`},
 		{"jobs: {stall_after: -30s}", `"-30s" is not a duration`},
 		{"log: {level: loud}", `f:2: log.level: "loud" is not one of the words; allowed: debug, info, warn, error`},
 		{"soft: {allow_cleartext: yes}", `soft.allow_cleartext: "yes" is neither true nor false; allowed: true, false`},
@@ -157,6 +179,36 @@ func TestProblems(t *testing.T) {
 		{"roots: {data: {path: /var/lib/mover/x/..}}", "must not contain each other"},
 		{"roots: {data: {path: /srv, read: [b]}}", `roots.data.read[0]: "b" is not under peers; allowed: a, "*"`},
 		{"roots: {data: {path: /srv, reed: [b]}}", `roots.data.reed: is not a setting; did you mean read?`},
+		{"roots: {data: {path: /srv, mode: 0444}}", `roots.data.mode: "0444" does not let its owner read and write; allowed: three octal digits`},
+		{"roots: {data: {path: /srv, mode: 4755}}", `roots.data.mode: "4755" is not a mode`},
+		{"roots: {data: {path: /srv, mode: rw-}}", `roots.data.mode: "rw-" is not a mode`},
+		{"roots: {data: {path: /srv, owner: -1}}", `roots.data.owner: "-1" is neither a name nor a number`},
+		{"roots: {data: {path: /srv, group: 4294967295}}", `roots.data.group: "4294967295" is neither a name nor a number`},
+		{"delegates: [b]", `delegates[0]: "b" is not under peers; allowed: a, "*"`},
+		{"delegates: [B!]", `delegates[0]: "B!" is not a node name; allowed: the name of a node, or "*" for all`},
+		{"api: {socket: mover.sock}", `api.socket: "mover.sock" is relative; allowed: an absolute path of at most 107 bytes, off, or ""`},
+		{"api: {socket: /" + strings.Repeat("x", 107) + "}", `xxx" has 108 bytes, more than the kernel takes`},
+		{"api: {socket: off, socket_users: {alice: {scope: read}}}", "api.socket: is off, and api.socket_users lists who may use it"},
+		{"api:\n  socket_users:\n    alice:\n", "f:4: api.socket_users.alice.scope: is missing; allowed: metrics, read, submit, admin"},
+		{"api: {socket_users: {alice: {scope: all}}}", `api.socket_users.alice.scope: "all" is not one of the words; allowed: metrics, read, submit, admin`},
+		{"api: {socket_users: {a b: {scope: read}}}", `api.socket_users: "a b" is neither a name nor a number; allowed: a name or a number of this host`},
+		{"api: {socket_users: {alice: {scope: submit, read: [data]}}}", `api.socket_users.alice.read[0]: "data" does not name roots; allowed: NODE:root`},
+		{"api: {socket_users: {0: {scope: submit}}}", "api.socket_users.0: root may do everything anyway; remove it"},
+		{"buffers: {w: {}}", "f:2: buffers.w.bytes: is missing; allowed: a number with one of B,"},
+		{"buffers: {w: {bytes: 0B}}", "buffers.w.bytes: 0B is less than 1B"},
+		{"buffers: {w: {bytes: 65TiB}}", "buffers.w.bytes: 65TiB is more than 64TiB"},
+		{"buffers: {.w: {bytes: 1MiB}}", `buffers: ".w" is not a buffer name; allowed: 1 to 64 of`},
+		{"buffers: {w: {bytes: 1MiB, page_size: 64KiB}}", `buffers.w.page_size: "64KiB" is not one of the words; allowed: auto, 4KiB, 2MiB, 1GiB`},
+		{"buffers: {w: {bytes: 1MiB, numa_node: -2}}", "buffers.w.numa_node: -2 is less than -1"},
+		{"buffers: {w: {bytes: 1MiB, mode: 0700}}", `buffers.w.mode: "0700" has an execute bit`},
+		{"buffers: {w: {bytes: 1MiB, write: [b]}}", `buffers.w.write[0]: "b" is not under peers`},
+		{"memory: {buffers: 3GiB}\nbuffers: {a: {bytes: 2GiB}, b: {bytes: 2GiB}}", "f:3: buffers.b.bytes: the buffers up to this one take 4GiB, more than memory.buffers (3GiB)"},
+		{"jobs: {keep: 30}", `jobs.keep: "30" is not a duration`},
+		{"jobs: {keep: 0d}", `jobs.keep: "0d" is not a duration`},
+		{"jobs: {keep: 3651d}", `jobs.keep: 3651d is more than 3650d`},
+		{"jobs: {keep: 1.5d}", `jobs.keep: "1.5d" is not a duration`},
+		{"jobs: {bandwidth_limit: 10Gbps}", `jobs.bandwidth_limit: "10Gbps" has an unknown unit "Gbps"`},
+		{"jobs: {small: 1KiB}", "jobs.small: 1KiB is less than 4KiB"},
 		{"devices: {providers: [auto, soft]}", "devices.providers: auto stands alone"},
 		{"devices: {providers: []}", "devices.providers: is empty"},
 		{"devices: {providers: tcp}", `devices.providers: "tcp" is not one of the words; allowed: auto, ibv, soft`},
@@ -285,4 +337,39 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("accepted, but not when printed: %v\n%s", err, out)
 		}
 	})
+}
+
+func TestLongStateDirLeavesNoRoomForTheSocket(t *testing.T) {
+	dir := "/" + strings.Repeat("s", 100)
+	_, err := Parse("f", []byte("node: {name: a, state_dir: "+dir+"}"))
+	if err == nil || !strings.Contains(err.Error(), "api.socket: "+dir+"/mover.sock has 112 bytes and the kernel takes 107; set a shorter path, off, or a shorter node.state_dir") {
+		t.Errorf("%v", err)
+	}
+	c, err := Parse("f", []byte("node: {name: a, state_dir: "+dir+"}\napi: {socket: off}"))
+	if err != nil || c.SocketPath() != "" {
+		t.Errorf("without a socket: %q, %v", c.SocketPath(), err)
+	}
+}
+
+func TestModes(t *testing.T) {
+	for text, want := range map[string][2]uint32{"": {0, 0}, "0640": {0o640, 0o750}, "600": {0o600, 0o700}, "0664": {0o664, 0o775}} {
+		r := Root{Mode: text}
+		if uint32(r.FileMode()) != want[0] || uint32(r.DirMode()) != want[1] {
+			t.Errorf("%q: files %o, directories %o; want %o", text, r.FileMode(), r.DirMode(), want)
+		}
+	}
+	if got := (Buffer{Mode: "660"}).FileMode(); got != 0o660 {
+		t.Errorf("660 of a buffer is %o", got)
+	}
+}
+
+func TestDurationsHaveDays(t *testing.T) {
+	for s, want := range map[string]time.Duration{
+		"30d": 720 * time.Hour, "1d12h": 36 * time.Hour, "90m": 90 * time.Minute, "0s": 0,
+		"d": -1, "-1d": -1, "1.5d": -1, "1h1d": -1, "1d-1h": -1, "65535d2562047h": -1, "1d1d": -1, "": -1,
+	} {
+		if got, err := parseDuration(s); want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
+			t.Errorf("%q: %v, %v", s, got, err)
+		}
+	}
 }

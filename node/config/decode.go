@@ -155,7 +155,8 @@ func (d *decoder) section(field string, n *yaml.Node, v reflect.Value) {
 	})
 }
 
-// named decodes a mapping whose keys are chosen by the user: peers and roots.
+// named decodes a mapping whose keys are chosen by the user: peers, roots and
+// the like.
 func (d *decoder) named(field string, n *yaml.Node, v reflect.Value, tag reflect.StructTag) {
 	key := forms[tag.Get("form")]
 	m := reflect.MakeMap(v.Type())
@@ -164,12 +165,21 @@ func (d *decoder) named(field string, n *yaml.Node, v reflect.Value, tag reflect
 			d.at(at.Line, field, err.Error(), key.allowed)
 			return
 		}
-		entry := reflect.New(v.Type().Elem()).Elem()
+		entry := newEntry(v.Type().Elem())
 		d.value(join(field, name), value, entry, "")
 		d.lines[join(field, name)] = at.Line
 		m.SetMapIndex(reflect.ValueOf(name), entry)
 	})
 	v.Set(m)
+}
+
+// newEntry is an entry with its defaults.
+func newEntry(t reflect.Type) reflect.Value {
+	entry := reflect.New(t)
+	if e, has := entry.Interface().(interface{ setDefaults() }); has {
+		e.setDefaults()
+	}
+	return entry.Elem()
 }
 
 // list decodes a sequence; a lone scalar is a list of one, so that

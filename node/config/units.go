@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -35,7 +36,7 @@ var rateUnits = []unit{
 const (
 	sizeAllowed     = "a number with one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, such as 512MiB"
 	rateAllowed     = "a number with one of bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s, such as 100Gbit/s"
-	durationAllowed = "a number with one of ns, us, ms, s, m, h, such as 1m30s"
+	durationAllowed = "a number with one of ns, us, ms, s, m, h, d, such as 1m30s"
 )
 
 // ParseSize reads a size such as "512MiB" or "1.5 GB". Units keep their case
@@ -126,10 +127,26 @@ func formatUnits(n int64, units []unit) string {
 	return strconv.FormatInt(n, 10) + units[len(units)-1].name
 }
 
+// parseDuration is time.ParseDuration with whole days in front, of 24 hours:
+// what is kept for a month reads badly in hours.
 func parseDuration(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(strings.TrimSpace(s))
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is not a duration", s)
+	s = strings.TrimSpace(s)
+	bad := fmt.Errorf("%q is not a duration", s)
+	var days time.Duration
+	rest := s
+	if number, after, found := strings.Cut(s, "d"); found {
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil {
+			return 0, bad
+		}
+		days, rest = time.Duration(n)*24*time.Hour, after
 	}
-	return d, nil
+	if rest == "" && days > 0 {
+		return days, nil
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || d < 0 || d > math.MaxInt64-days {
+		return 0, bad
+	}
+	return days + d, nil
 }

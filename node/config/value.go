@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -22,6 +23,11 @@ var (
 	nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 	rootName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 	hostName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,253}$`)
+	// bufferName is the rule of package buffer.
+	bufferName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+	// userName is what useradd(8) allows, and what directory services add.
+	userName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?$`)
+	modeText = regexp.MustCompile(`^0?[0-7]{3}$`)
 )
 
 // NodeName reports whether s can name a node: it becomes part of a
@@ -44,16 +50,23 @@ func RootName(s string) error {
 
 // forms are the values of the tag form.
 var forms = map[string]form{
-	"node-name":  {NodeName, "1 to 63 of a-z 0-9 . -, first and last a letter or digit, without .."},
-	"node-name?": {optional(NodeName), `1 to 63 of a-z 0-9 . -, first and last a letter or digit, without .., or ""`},
-	"root-name":  {RootName, "1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit"},
-	"peer-name":  {peerOrAny, `the name of a node, or "*" for all`},
-	"path":       {absolutePath, "an absolute path"},
-	"path?":      {optional(absolutePath), `an absolute path, or ""`},
-	"listen":     {listenAddress, "IP:port, such as 127.0.0.1:9470 or [::1]:9470"},
-	"dial":       {dialAddress, "host:port, such as host-b:9471, 192.0.2.7:9471, [2001:db8::7]:9471 or {node}:9471"},
-	"device":     {deviceName, "a device (mlx5_0), a network interface (eth0), either with a port (mlx5_0:2), or an IP address of this host"},
-	"ip":         {ipAddress, "an IP address of this host, such as 127.0.0.1"},
+	"node-name":   {NodeName, "1 to 63 of a-z 0-9 . -, first and last a letter or digit, without .."},
+	"node-name?":  {optional(NodeName), `1 to 63 of a-z 0-9 . -, first and last a letter or digit, without .., or ""`},
+	"root-name":   {RootName, "1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit"},
+	"peer-name":   {peerOrAny, `the name of a node, or "*" for all`},
+	"buffer-name": {bufferNameForm, "1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter, a digit or _"},
+	"user":        {userOrNumber, "a name or a number of this host, such as alice or 1000"},
+	"user?":       {optional(userOrNumber), `a name or a number of this host, such as alice or 1000, or ""`},
+	"job-root":    {jobRoot, "NODE:root, *:root, NODE:* or *:*"},
+	"root-mode":   {rootMode, "three octal digits that let the owner read and write, such as 0644"},
+	"buffer-mode": {bufferMode, "three octal digits, read and write bits only, 0600 among them, such as 0660"},
+	"path":        {absolutePath, "an absolute path"},
+	"socket":      {socketPath, `an absolute path of at most 107 bytes, off, or ""`},
+	"path?":       {optional(absolutePath), `an absolute path, or ""`},
+	"listen":      {listenAddress, "IP:port, such as 127.0.0.1:9470 or [::1]:9470"},
+	"dial":        {dialAddress, "host:port, such as host-b:9471, 192.0.2.7:9471, [2001:db8::7]:9471 or {node}:9471"},
+	"device":      {deviceName, "a device (mlx5_0), a network interface (eth0), either with a port (mlx5_0:2), or an IP address of this host"},
+	"ip":          {ipAddress, "an IP address of this host, such as 127.0.0.1"},
 	"fingerprint": {optional(fingerprint),
 		"sha256: and 64 hexadecimal digits in lower case, as `mover identity` prints on that node"},
 }
@@ -72,6 +85,76 @@ func peerOrAny(s string) error {
 		return nil
 	}
 	return NodeName(s)
+}
+
+func bufferNameForm(s string) error {
+	if !bufferName.MatchString(s) {
+		return fmt.Errorf("%q is not a buffer name", s)
+	}
+	return nil
+}
+
+// userOrNumber accepts a user or a group. Whether there is one is for the host
+// to say.
+func userOrNumber(s string) error {
+	// 2^32-1 is -1 to chown(2), which means "leave it".
+	if n, err := strconv.ParseUint(s, 10, 32); err == nil && n < 1<<32-1 {
+		return nil
+	}
+	if !userName.MatchString(s) {
+		return fmt.Errorf("%q is neither a name nor a number", s)
+	}
+	return nil
+}
+
+func jobRoot(s string) error {
+	node, root, ok := strings.Cut(s, ":")
+	if !ok || node != "*" && NodeName(node) != nil || root != "*" && RootName(root) != nil {
+		return fmt.Errorf("%q does not name roots", s)
+	}
+	return nil
+}
+
+// modeBits reads a mode of the form that rootMode and bufferMode check.
+func modeBits(s string) fs.FileMode {
+	n, _ := strconv.ParseUint(s, 8, 9)
+	return fs.FileMode(n)
+}
+
+func rootMode(s string) error {
+	if !modeText.MatchString(s) {
+		return fmt.Errorf("%q is not a mode", s)
+	}
+	if modeBits(s)&0o600 != 0o600 {
+		return fmt.Errorf("%q does not let its owner read and write", s)
+	}
+	return nil
+}
+
+func bufferMode(s string) error {
+	if err := rootMode(s); err != nil {
+		return err
+	}
+	if modeBits(s)&0o111 != 0 {
+		return fmt.Errorf("%q has an execute bit, and memory is not executed", s)
+	}
+	return nil
+}
+
+// maxSocketPathBytes is what fits sun_path with its final NUL, see unix(7).
+const maxSocketPathBytes = 107
+
+func socketPath(s string) error {
+	if s == "" || s == SocketOff {
+		return nil
+	}
+	if err := absolutePath(s); err != nil {
+		return err
+	}
+	if len(s) > maxSocketPathBytes {
+		return fmt.Errorf("%q has %d bytes, more than the kernel takes", s, len(s))
+	}
+	return nil
 }
 
 func absolutePath(s string) error {
