@@ -22,9 +22,10 @@ const (
 	runTime = 2 * time.Second
 	// latencyTrips are measured in a run.
 	latencyTrips = 2000
-	// The CPUs of a guest that pollers are pinned to. Left to the kernel, two
-	// that spin may share one with what else their processes do, and wait a
-	// tick for each message.
+	// The CPUs of a guest for what is pinned. Left to the kernel, two that spin
+	// may share one with what else their processes do, and wait a tick for each
+	// message; pinned, one that spins shares its CPU with the kernel thread that
+	// is its adapter. Which is worse is found out, for both sides.
 	clientCPU, serverCPU = "0", "1"
 )
 
@@ -119,18 +120,24 @@ func (n *Node) writeBW(gid int, m messages, s perftestSetting) twoEnded {
 	return t
 }
 
+// moverSettings are what is tried of mover in the warm-up.
+var moverSettings = []perftestSetting{{}, {pinned: true}}
+
 // moverBench is `mover bench TEST` on the device, with one poller that spins.
-func (n *Node) moverBench(test string, read func([]byte) (float64, error), args ...string) twoEnded {
+func (n *Node) moverBench(test string, s perftestSetting, read func([]byte) (float64, error), args ...string) twoEnded {
 	common := append([]string{MoverProgram, "bench", test, "--provider", "ibv", "-d", benchDevice, "-p", perftestPort, "--idle", "spin"}, args...)
-	common = common[:len(common):len(common)]
-	return twoEnded{name: "mover-bench-" + test, server: append(common, "--cpus", serverCPU, "--listen", n.Address(benchRail)),
-		client: append(common, "--cpus", clientCPU, "--out_json_file", "-", n.Address(benchRail)),
-		read:   func(out string) (float64, error) { return read([]byte(out)) }}
+	server := append(common[:len(common):len(common)], "--listen", n.Address(benchRail))
+	client := append(common[:len(common):len(common)], "--out_json_file", "-", n.Address(benchRail))
+	if s.pinned {
+		server, client = append(server, "--cpus", serverCPU), append(client[:len(client)-1:len(client)-1], "--cpus", clientCPU, n.Address(benchRail))
+	}
+	return twoEnded{name: "mover-bench-" + test, server: server, client: client,
+		read: func(out string) (float64, error) { return read([]byte(out)) }}
 }
 
 // moverBW is `mover bench bw`, in Gbit/s.
-func (n *Node) moverBW(m messages) twoEnded {
-	return n.moverBench("bw", func(out []byte) (float64, error) {
+func (n *Node) moverBW(m messages, s perftestSetting) twoEnded {
+	return n.moverBench("bw", s, func(out []byte) (float64, error) {
 		r, err := parseFabric(out)
 		if err == nil && (r.MsgSize != m.sizeBytes || r.Messages != m.qps*m.each) {
 			err = fmt.Errorf("mover bench bw moved %d messages of %d bytes, not %d of %d", r.Messages, r.MsgSize, m.qps*m.each, m.sizeBytes)
@@ -168,11 +175,12 @@ func readyBandwidth(ctx context.Context, l *Lab, sizeBytes, qps int) (comparison
 	if err != nil {
 		return comparison{}, err
 	}
-	if _, err := n.measure(ctx, n.moverBW(m)); err != nil {
-		return comparison{}, fmt.Errorf("mover, warm-up: %w", err)
+	mine, err := n.calibrate(ctx, moverSettings, pairs.HigherIsBetter, func(s perftestSetting) twoEnded { return n.moverBW(m, s) })
+	if err != nil {
+		return comparison{}, err
 	}
 	return comparison{filesystem: "memory", setting: strings.Join(n.writeBW(gid, m, setting).server, " "),
-		ours:   func(ctx context.Context, _ int) (float64, error) { return n.measure(ctx, n.moverBW(m)) },
+		ours:   func(ctx context.Context, _ int) (float64, error) { return n.measure(ctx, n.moverBW(m, mine)) },
 		theirs: func(ctx context.Context, _ int) (float64, error) { return n.measure(ctx, n.writeBW(gid, m, setting)) },
 	}, nil
 }
@@ -225,16 +233,20 @@ func readyLatency(ctx context.Context, l *Lab) (comparison, error) {
 		return comparison{}, err
 	}
 	theirs := program(setting)
-	ours := n.moverBench("lat", func(out []byte) (float64, error) {
-		r, err := parseFabric(out)
-		if err == nil && (r.MsgSize != 2 || r.Typical <= 0) {
-			err = fmt.Errorf("mover bench lat has no figure for 2 bytes: %s", out)
-		}
-		return r.Typical, err
-	}, "-s", "2", "-n", trips)
-	if _, err := n.measure(ctx, ours); err != nil {
-		return comparison{}, fmt.Errorf("mover, warm-up: %w", err)
+	mine := func(s perftestSetting) twoEnded {
+		return n.moverBench("lat", s, func(out []byte) (float64, error) {
+			r, err := parseFabric(out)
+			if err == nil && (r.MsgSize != 2 || r.Typical <= 0) {
+				err = fmt.Errorf("mover bench lat has no figure for 2 bytes: %s", out)
+			}
+			return r.Typical, err
+		}, "-s", "2", "-n", trips)
 	}
+	setting, err = n.calibrate(ctx, moverSettings, pairs.LowerIsBetter, mine)
+	if err != nil {
+		return comparison{}, err
+	}
+	ours := mine(setting)
 	return comparison{filesystem: "memory", setting: strings.Join(theirs.server, " "),
 		ours:   func(ctx context.Context, _ int) (float64, error) { return n.measure(ctx, ours) },
 		theirs: func(ctx context.Context, _ int) (float64, error) { return n.measure(ctx, theirs) },

@@ -102,12 +102,15 @@ func TestPerftest(t *testing.T) {
 	if err != nil || math.Abs(v-0.2097152) > 1e-9 {
 		t.Errorf("%v, %v", v, err)
 	}
-	ours := n.moverBW(messages{65536, 4, 160})
-	if got := strings.Join(ours.client, " "); !strings.HasSuffix(got, "--idle spin -s 65536 -q 4 -n 160 --cpus 0 --out_json_file - 10.77.0.1") {
+	ours := n.moverBW(messages{65536, 4, 160}, perftestSetting{pinned: true})
+	if got := strings.Join(ours.client, " "); !strings.HasSuffix(got, "--idle spin -s 65536 -q 4 -n 160 --out_json_file - --cpus 0 10.77.0.1") {
 		t.Errorf("our client: %s", got)
 	}
-	if got := strings.Join(ours.server, " "); !strings.HasSuffix(got, "--idle spin -s 65536 -q 4 -n 160 --cpus 1 --listen 10.77.0.1") {
+	if got := strings.Join(ours.server, " "); !strings.HasSuffix(got, "--idle spin -s 65536 -q 4 -n 160 --listen 10.77.0.1 --cpus 1") {
 		t.Errorf("our server: %s", got)
+	}
+	if got := strings.Join(n.moverBW(messages{65536, 4, 160}, perftestSetting{}).client, " "); strings.Contains(got, "--cpus") {
+		t.Errorf("our client, not pinned: %s", got)
 	}
 	// Another count of messages is another measurement.
 	if _, err := ours.read(`{"results": {"MsgSize": 65536, "messages": 641, "gbit_per_s": 1}}`); err == nil {
