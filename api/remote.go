@@ -69,11 +69,17 @@ func problemFrom(resp RemoteResponse) error {
 }
 
 // take makes a snapshot that the owner answered with this node's own.
-func (a *API) take(stub job.Snapshot, resp RemoteResponse) (s, owners job.Snapshot, err error) {
+func (a *API) take(ctx context.Context, stub job.Snapshot, resp RemoteResponse) (s, owners job.Snapshot, err error) {
 	if err := json.Unmarshal(resp.Body, &owners); err != nil || owners.ID != stub.ID || owners.Version == 0 {
 		return stub, owners, fmt.Errorf("the node that has job %s did not answer with it", stub.ID)
 	}
 	s, err = a.cfg.Queue.UpdateStub(stub.ID, owners)
+	if err == nil && owners.State.Terminal() && !s.State.Terminal() {
+		// An end is shown when it is kept, which is soon.
+		if ended, err := a.cfg.Queue.Wait(ctx, s.ID, s.Version); err == nil {
+			s = ended
+		}
+	}
 	return s, owners, err
 }
 
@@ -86,7 +92,7 @@ func (a *API) refresh(ctx context.Context, stub job.Snapshot) (s, owners job.Sna
 	if err != nil {
 		return stub, owners, err
 	}
-	return a.take(stub, resp)
+	return a.take(ctx, stub, resp)
 }
 
 // poll returns a stub when its owner has news since the version that the owner
@@ -100,7 +106,7 @@ func (a *API) poll(ctx context.Context, stub job.Snapshot, since uint64, d time.
 	if err != nil {
 		return stub, owners, err
 	}
-	return a.take(stub, resp)
+	return a.take(ctx, stub, resp)
 }
 
 // changeRemote makes a change of a stub's job at its owner.
@@ -111,7 +117,7 @@ func (a *API) changeRemote(ctx context.Context, stub job.Snapshot, method, path 
 	if err != nil {
 		return stub, err
 	}
-	s, _, err := a.take(stub, resp)
+	s, _, err := a.take(ctx, stub, resp)
 	return s, err
 }
 
