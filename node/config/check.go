@@ -48,8 +48,15 @@ func (c *Config) checkSocket(d *decoder) {
 			d.problem(at, "root may do everything anyway; remove it", "")
 		}
 	}
-	if len(c.API.SocketUsers) > 0 && c.API.Socket == SocketOff {
+	if len(c.API.SocketUsers) == 0 {
+		return
+	}
+	switch {
+	case c.API.Socket == SocketOff:
 		d.problem("api.socket", "is off, and api.socket_users lists who may use it; set a path, or remove them", "")
+	case within(c.API.Socket, c.Node.StateDir):
+		// It has mode 0700, because of the key and tokens in it.
+		d.problem("api.socket", "is in node.state_dir, which mover alone may enter, so that no api.socket_users reach it; set a path such as /run/mover/mover.sock", "")
 	}
 }
 

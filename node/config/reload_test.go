@@ -7,7 +7,7 @@ import (
 )
 
 func TestReloadable(t *testing.T) {
-	const base = "node: {name: a}\n"
+	const base = "node: {name: a}\napi:\n  socket: /run/mover.sock\n"
 	for _, c := range []struct {
 		text string
 		want []string
@@ -17,13 +17,12 @@ func TestReloadable(t *testing.T) {
 		{"peers: {b: {fingerprint: \"" + someFingerprint + "\"}}", nil},
 		{"delegates: \"*\"", nil},
 		{"roots: {data: {path: /srv/data, quota: 1GiB}}", nil},
-		{"api: {tokens_file: /etc/tokens.yaml, tls_cert: /c.pem, tls_key: /k.pem}", nil},
-		{"api: {socket_users: {alice: {scope: read}}}", nil},
+		{"  tokens_file: /etc/tokens.yaml\n  tls_cert: /c.pem\n  tls_key: /k.pem", nil},
+		{"  socket_users: {alice: {scope: read}}", nil},
 		{"control: {ca: /etc/ca.pem}", nil},
 		{"jobs: {bandwidth_limit: 1Gbit/s}", nil},
 		{"pollers: {cpus: []}", nil},
-		{"api: {listen: 127.0.0.1:1}", []string{"api.listen"}},
-		{"api: {socket: off}", []string{"api.socket"}},
+		{"  listen: 127.0.0.1:1", []string{"api.listen"}},
 		{"log: {level: debug}", []string{"log.level"}},
 		{"control: {dial_timeout: 1s}", []string{"control.dial_timeout"}},
 		{"buffers: {w: {bytes: 1MiB}}", []string{"buffers"}},

@@ -23,8 +23,6 @@ var (
 	nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 	rootName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 	hostName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,253}$`)
-	// bufferName is the rule of package buffer.
-	bufferName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
 	// userName is what useradd(8) allows, and what directory services add.
 	userName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?$`)
 	modeText = regexp.MustCompile(`^0?[0-7]{3}$`)
@@ -54,7 +52,7 @@ var forms = map[string]form{
 	"node-name?":  {optional(NodeName), `1 to 63 of a-z 0-9 . -, first and last a letter or digit, without .., or ""`},
 	"root-name":   {RootName, "1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit"},
 	"peer-name":   {peerOrAny, `the name of a node, or "*" for all`},
-	"buffer-name": {bufferNameForm, "1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter, a digit or _"},
+	"buffer-name": {bufferNameForm, "1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit"},
 	"user":        {userOrNumber, "a name or a number of this host, such as alice or 1000"},
 	"user?":       {optional(userOrNumber), `a name or a number of this host, such as alice or 1000, or ""`},
 	"job-root":    {jobRoot, "NODE:root, *:root, NODE:* or *:*"},
@@ -87,8 +85,9 @@ func peerOrAny(s string) error {
 	return NodeName(s)
 }
 
+// bufferNameForm is that of a root: jobs name both.
 func bufferNameForm(s string) error {
-	if !bufferName.MatchString(s) {
+	if !rootName.MatchString(s) {
 		return fmt.Errorf("%q is not a buffer name", s)
 	}
 	return nil
