@@ -34,6 +34,7 @@ type node struct {
 	t       *testing.T
 	clock   *jobtest.Clock
 	queue   *job.Queue
+	api     *api.API
 	server  *httptest.Server
 	token   string
 	calls   chan *job.Attempt
@@ -80,10 +81,13 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := api.New(api.Config{NodeName: "a", Queue: n.queue, Info: n, Tokens: tokens, Registry: prometheus.NewRegistry(), Clock: n.clock})
+	parts := &store{}
+	h, err := api.New(api.Config{NodeName: "a", Queue: n.queue, Info: n, Tokens: tokens, Registry: prometheus.NewRegistry(), Clock: n.clock,
+		Buffers: parts, Planner: parts, Drainer: parts})
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.api = h
 	n.server = httptest.NewServer(h)
 	t.Cleanup(func() {
 		if err := n.queue.Close(context.Background()); err != nil {

@@ -132,17 +132,24 @@ func (f *follower) stream(ctx context.Context) error {
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 64<<10), maxEventBytes)
+	data := ""
 	for lines.Scan() {
 		quiet.Reset(silence)
 		f.fresh = true
-		data, ok := strings.CutPrefix(lines.Text(), "data:")
-		if !ok {
-			continue // the event says its id and type itself
+		// An event is whole with the empty line behind it; until then it may
+		// be cut. It says its id and type itself.
+		line := lines.Text()
+		if text, ok := strings.CutPrefix(line, "data:"); ok {
+			data = text
+		}
+		if line != "" || data == "" {
+			continue
 		}
 		var e job.Event
 		if err := json.Unmarshal([]byte(data), &e); err != nil {
 			return fmt.Errorf("an event of %s cannot be read: %w", f.c.name, err)
 		}
+		data = ""
 		if f.seen && e.Seq <= f.o.After {
 			continue
 		}
