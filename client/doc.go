@@ -13,4 +13,8 @@
 //	}, "")
 //	...
 //	s, err = c.Wait(ctx, s.ID, func(s job.Snapshot) { draw(s.Progress) })
+//
+// Every call takes a context, and an error is an *Error when the server refused
+// (switch on its Code), an *UnreachableError when no answer came. What may be
+// repeated is, a few times, with a growing pause.
 package client
