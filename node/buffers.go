@@ -18,16 +18,25 @@ import (
 // configOwner owns the buffers of the configuration.
 const configOwner = "config"
 
-// openBuffers brings back the buffers of earlier processes. One that cannot be
-// had is logged, and the node runs without it.
+// openBuffers brings back the buffers of earlier processes and makes those of
+// the configuration. One that cannot be had is logged, and the node runs
+// without it.
 func (n *Node) openBuffers() error {
-	r, problems, err := buffer.Open(context.Background(), buffer.Config{Dir: n.cfg.Node.StateDir, Node: n.cfg.Node.Name, Logger: n.log})
+	r, problems, err := buffer.Open(context.Background(), buffer.Config{Dir: n.cfg.Node.StateDir, Node: n.cfg.Node.Name, Logger: n.log,
+		Limits: buffer.Limits{MaxBytes: int64(n.cfg.Memory.Buffers)}})
 	if err != nil {
 		return err
 	}
 	n.buffers = r
 	for _, p := range problems {
 		n.log.Warn("buffer", "name", p.Buffer, "is", p.Kind, "error", p.Err)
+	}
+	for name, c := range n.cfg.Buffers {
+		spec := buffer.Spec{Name: name, Bytes: int64(c.Bytes), PageSize: buffer.PageSize(c.PageSize), NUMANode: c.NUMANode,
+			Mode: c.FileMode(), Group: c.Group, Read: c.Read, Write: c.Write, Owner: configOwner}
+		if _, _, err := r.Create(context.Background(), spec); err != nil {
+			n.log.Error("a buffer of the configuration cannot be made; jobs with it fail", "buffers", name, "error", err)
+		}
 	}
 	return nil
 }
@@ -100,6 +109,9 @@ func (b bufferAPI) Create(ctx context.Context, name string, s v1.BufferSpec, own
 
 // Delete implements api.Buffers.
 func (b bufferAPI) Delete(ctx context.Context, name string) error {
+	if _, configured := b.node.cfg.Buffers[name]; configured {
+		return api.ErrBufferConfig
+	}
 	return bufferError(b.node.buffers.Delete(ctx, name))
 }
 

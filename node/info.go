@@ -87,7 +87,7 @@ func port(p datapath.PortInfo) v1.Port {
 func (i *info) Peers(context.Context) (v1.Peers, error) {
 	n := i.node
 	peers := map[string]*v1.Peer{}
-	for name, p := range n.cfg.Peers {
+	for name, p := range n.live.Load().Peers {
 		peers[name] = &v1.Peer{Name: name, Addresses: p.Addresses, Fingerprint: p.Fingerprint, State: "idle", Rails: []v1.Rail{}}
 	}
 	for _, s := range n.sessions.all() {
@@ -127,8 +127,12 @@ func (i *info) Peers(context.Context) (v1.Peers, error) {
 // Roots implements api.NodeInfo.
 func (i *info) Roots(context.Context) (v1.Roots, error) {
 	out := v1.Roots{Roots: []v1.Root{}}
-	for name, c := range i.node.roots.config {
-		r := v1.Root{Name: name, Path: i.node.roots.open[name].Path(), Read: list(c.Read), Write: list(c.Write),
+	for _, name := range i.node.roots.names() {
+		root, c := i.node.roots.get(name)
+		if root == nil { // a reload took it meanwhile
+			continue
+		}
+		r := v1.Root{Name: name, Path: root.Path(), Read: list(c.Read), Write: list(c.Write),
 			QuotaBytes: int64(c.Quota), MinFreeBytes: int64(c.MinFree)}
 		var fs unix.Statfs_t
 		if err := unix.Statfs(r.Path, &fs); err != nil {
@@ -139,7 +143,6 @@ func (i *info) Roots(context.Context) (v1.Roots, error) {
 		}
 		out.Roots = append(out.Roots, r)
 	}
-	slices.SortFunc(out.Roots, func(a, b v1.Root) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 

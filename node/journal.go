@@ -140,7 +140,7 @@ func (j *journal) recover(r *roots) []entry {
 		}
 	}
 	for _, e := range j.read() {
-		root := r.open[e.Root]
+		root, _ := r.get(e.Root)
 		if root == nil {
 			j.log.Warn("a root in which files were being received is not configured any more; partial files may be left there", "root", e.Root)
 			j.remove(e.key())

@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,7 +31,8 @@ import (
 // Node is a running node, or one about to be.
 type Node struct {
 	cfg       *config.Config
-	version   string // of the program, for the API
+	live      atomic.Pointer[config.Config] // what of it Reload has replaced: peers, delegates
+	version   string                        // of the program, for the API
 	log       *slog.Logger
 	lock      *stateLock
 	identity  *peer.Identity
@@ -57,6 +60,7 @@ const (
 // devices, memory, and the addresses it listens on. Nothing runs yet.
 func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err error) {
 	n := &Node{cfg: cfg, version: version, log: log, inbounds: newInbounds(), registry: prometheus.NewRegistry()}
+	n.live.Store(cfg)
 	defer func() {
 		if err != nil {
 			n.abandon()
@@ -85,7 +89,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 	n.receiving = job.NewReceiving(job.SystemClock{}, maxReceiving, keepReceived)
 	n.queue, err = job.NewQueue(job.Config{
 		NodeName: cfg.Node.Name, Router: router{n}, Logger: log,
-		MaxQueued: cfg.Jobs.MaxQueued, MaxRunning: cfg.Jobs.MaxRunning, MaxAttempts: cfg.Jobs.MaxAttempts, KeepMax: cfg.Jobs.KeepMax, StateDir: cfg.Node.StateDir,
+		MaxQueued: cfg.Jobs.MaxQueued, MaxRunning: cfg.Jobs.MaxRunning, MaxAttempts: cfg.Jobs.MaxAttempts, Keep: cfg.Jobs.Keep, KeepMax: cfg.Jobs.KeepMax, SmallBytes: int64(cfg.Jobs.SmallBytes), StateDir: cfg.Node.StateDir,
 	})
 	if err != nil {
 		return nil, err
@@ -136,14 +140,10 @@ func (n *Node) recoverReceiving() {
 }
 
 func (n *Node) openControl() error {
-	trust := peer.Trust{Peers: map[string]peer.PeerConfig{}, CAFile: n.cfg.Control.CA}
-	for name, p := range n.cfg.Peers {
-		trust.Peers[name] = peer.PeerConfig{Addresses: p.Addresses, Fingerprint: p.Fingerprint}
-	}
 	n.sessions = newSessions(n)
 	control, err := peer.New(peer.Config{
-		Identity: n.identity, Listen: n.cfg.Control.Listen, Trust: trust, Logger: n.log,
-		DialTimeout: n.cfg.Control.DialTimeout, Accept: n.sessions.accept, Describe: n.describe,
+		Identity: n.identity, Listen: n.cfg.Control.Listen, Trust: trustOf(n.cfg), Logger: n.log,
+		DialTimeout: n.cfg.Control.DialTimeout, Accept: n.sessions.accept, Describe: n.describe, Answer: n.answer,
 	})
 	if err != nil {
 		return err
@@ -155,8 +155,9 @@ func (n *Node) openControl() error {
 // knownPeer reports whether a name can be dialled: it is configured, or the CA
 // may vouch for it.
 func (n *Node) knownPeer(name string) bool {
-	_, listed := n.cfg.Peers[name]
-	return listed || n.cfg.Control.CA != ""
+	live := n.live.Load()
+	_, listed := live.Peers[name]
+	return listed || live.Control.CA != ""
 }
 
 // Run runs the node until ctx ends, and then stops it within stopLimit.
@@ -167,6 +168,11 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.control.Start()
 	n.announce()
+	forwarding, stopForwarding := context.WithCancel(ctx)
+	var forwarder sync.WaitGroup
+	forwarder.Go(func() { n.forward(forwarding) })
+	defer forwarder.Wait()
+	defer stopForwarding()
 	served := make(chan error, 1)
 	webCtx, stopWeb := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWeb()

@@ -49,6 +49,7 @@ type tree struct {
 	number uint32 // of the next item
 	total  struct{ bytes, items int64 }
 	count  struct{ bytes, done, skipped, failed int64 }
+	first  *job.Reason // of the entries that failed
 
 	failure *reason.Error // the attempt's goroutine
 }
@@ -101,7 +102,7 @@ func (sh *shipping) tree(ctx context.Context, root *fileio.Root) (_ job.Result, 
 	}
 	return job.Result{
 		Bytes: t.count.bytes, Items: t.count.done, ItemsSkipped: t.count.skipped, ItemsFailed: t.count.failed,
-		Verified: t.verify(), Durable: t.durable(), Providers: t.providers(),
+		Verified: t.verify(), Durable: t.durable(), Providers: t.providers(), FirstFailure: t.first,
 	}, nil
 }
 
@@ -266,7 +267,9 @@ func (t *tree) problem(rel string, kind job.EntryKind, bytes int64, err *reason.
 	why := job.NewReason(err)
 	t.attempt.Items.Add(job.ItemRecord{Path: []byte(rel), Kind: kind, State: job.ItemFailed, Reason: &why})
 	t.mu.Lock()
-	t.count.failed++
+	if t.count.failed++; t.first == nil {
+		t.first = &why
+	}
 	t.mu.Unlock()
 	t.expect(-bytes, -1)
 	return nil

@@ -354,3 +354,45 @@ func TestJobsSurviveAKill(t *testing.T) {
 		t.Error("the bytes are not the same")
 	}
 }
+
+// TestOtherDirections: a job is submitted at its destination, and at a node that
+// is neither end; its owner is the source's node, which must list who submits.
+func TestOtherDirections(t *testing.T) {
+	a, b, c := newNode(t, "a"), newNode(t, "b"), newNode(t, "c")
+	a.configure(t, "delegates: [b, c]\n", b.as(t), c.as(t))
+	b.configure(t, "", a.as(t), c.as(t))
+	c.configure(t, "", a.as(t), b.as(t))
+	for _, n := range []*testNode{a, b, c} {
+		n.start(t)
+	}
+	oddTree(t, a.path("data", "tree"))
+	for at, n := range map[string]*testNode{"pull": b, "third": c} {
+		spec := map[string]any{"source": map[string]string{"node": "a", "path": "data/tree"}, "recursive": true,
+			"destination": map[string]string{"node": "b", "path": "incoming/" + at}}
+		id := n.submitJob(t, spec)
+		s := n.ended(t, id)
+		if s.State != job.Succeeded || s.Forwarded == nil || s.Forwarded.Node != "a" || !strings.HasPrefix(s.Owner, n.name+"/") {
+			t.Fatalf("%s: %s, %+v, forwarded %+v, owner %s", at, s.State, s.LastReason, s.Forwarded, s.Owner)
+		}
+		if own := a.job(t, id); own.Origin != n.name || own.Owner != s.Owner {
+			t.Errorf("%s: at its owner it is %+v", at, own)
+		}
+		sameTree(t, a.path("data", "tree"), b.path("incoming", at))
+		status, _, text := n.call(t, http.MethodGet, "/v1/jobs/"+id+"/items?limit=3", "")
+		if status != http.StatusOK || !bytes.Contains(text, []byte(`"succeeded"`)) {
+			t.Errorf("%s: items through the stub: %d %s", at, status, text)
+		}
+	}
+	// a is not a delegate of b.
+	if err := os.WriteFile(b.path("data", "f"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := a.ended(t, a.submitJob(t, map[string]any{"source": map[string]string{"node": "b", "path": "data/f"}, "destination": map[string]string{"path": "incoming/f"}}))
+	wantReason(t, s, job.Failed, string(reason.NotAuthorized))
+	// What it would do, asked at the third node.
+	body := `{"source": {"node": "a", "path": "data/tree"}, "recursive": true, "destination": {"node": "b", "path": "incoming/pull"}}`
+	status, _, text := c.call(t, http.MethodPost, "/v1/plan", body)
+	if status != http.StatusOK || !bytes.Contains(text, []byte(`"complete":true`)) || !bytes.Contains(text, []byte(string(reason.DestExists))) {
+		t.Errorf("plan: %d %s", status, text)
+	}
+}

@@ -10,6 +10,15 @@ import (
 	"mover/reason"
 )
 
+// splitPath takes a path below a root apart into its directory, "" for the root
+// itself, and its last component.
+func splitPath(p string) (dir, name string) {
+	if dir, name = path.Split(p); dir != "" {
+		dir = dir[:len(dir)-1]
+	}
+	return dir, name
+}
+
 // notInside refuses a copy of the directory base of from to dest of to when
 // that is the directory itself or lies in it, by whatever name: the copy would
 // copy itself.
