@@ -216,3 +216,26 @@ func TestMediaTypes(t *testing.T) {
 	}
 	f.problem(f.do("GET", "/metrics", "metrics", "", "Accept: application/json"), 406, v1.CodeNotAcceptable)
 }
+
+func FuzzHeaders(f *testing.F) {
+	for _, s := range []string{"", "*/*", "text/html;q=0.5, */*;q=0", "a/b;q=x", `"1-0"`, `W/"1-"`, `"18446744073709551615-"`, `*, "x"`, ",,,"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		// What names one type alone, with no weight, takes it.
+		if header == mediaJSON && !accepts([]string{header}, []string{mediaJSON}) {
+			t.Error("not accepted")
+		}
+		if prefers([]string{header}, mediaEvents, mediaJSON) && !accepts([]string{header}, []string{mediaEvents}) {
+			t.Errorf("%q prefers what it does not accept", header)
+		}
+		for _, tag := range tagsOf([]string{header}) {
+			if tag == "" || strings.Contains(tag, ",") {
+				t.Errorf("tag %q", tag)
+			}
+			if v, ok := versionOf(tag); ok && !strings.Contains(tag, "-") {
+				t.Errorf("%q is version %d", tag, v)
+			}
+		}
+	})
+}

@@ -45,6 +45,10 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, v1.CodeInvalidRequest, "the body did not arrive whole within %v; send it again", bodyTimeout)
 	}
+	// The body's deadline has done its work. Behind the body the server reads
+	// on, to notice a client that leaves; to it the deadline would look like
+	// that, and end what takes longer.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return body, nil
 }
 

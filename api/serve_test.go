@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -236,5 +237,42 @@ func TestServeRefusesClearTextOffLoopback(t *testing.T) {
 	}
 	if _, err := ln.Accept(); err == nil {
 		t.Error("the listener stays open")
+	}
+}
+
+// deadlined remembers the last deadline for reads.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	last time.Time
+	set  int
+}
+
+func (w *deadlined) SetReadDeadline(t time.Time) error {
+	w.last = t
+	w.set++
+	return nil
+}
+
+// TestABodysDeadlineEndsWithIt: else a plan, or a pause that another node has
+// to do, would be canceled when it is over.
+func TestABodysDeadlineEndsWithIt(t *testing.T) {
+	f := newWhole(t)
+	f.do("PUT", "/v1/buffers/in", "submit", `{"bytes":10}`)
+	for target, kind := range map[string]string{
+		"POST /v1/plan": mediaJSON, "POST /v1/jobs": mediaJSON, "PUT /v1/buffers/in/data": mediaBytes,
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		text := body
+		if kind == mediaBytes {
+			text = "0123456789"
+		}
+		r := httptest.NewRequest(method, path, strings.NewReader(text))
+		r.Header.Set("Authorization", "Bearer "+f.tokens["submit"])
+		r.Header.Set("Content-Type", kind)
+		w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+		f.ServeHTTP(w, r)
+		if w.Code/100 != 2 || w.set < 2 || !w.last.IsZero() {
+			t.Errorf("%s: %d, %d deadlines, the last %v", target, w.Code, w.set, w.last)
+		}
 	}
 }
