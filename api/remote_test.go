@@ -234,6 +234,38 @@ func TestStubLongPollAndEvents(t *testing.T) {
 	}
 }
 
+// TestAnOldAnswerBringsNothingBack: two ask the owner, and the first answer
+// comes last.
+func TestAnOldAnswerBringsNothingBack(t *testing.T) {
+	a, b, _ := pair(t)
+	s := a.snapshot(a.do("POST", "/v1/jobs", "other", pull), 202)
+	forward(a, b, s)
+	c := <-b.calls
+	old, err := b.queue.Get(s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.end <- reason.New(reason.NoSpace, "full")
+	b.ended(s.ID)
+	path := "/v1/jobs/" + s.ID.String()
+	a.snapshot(a.do("GET", path, "read", ""), 200)
+	if s := a.ended(s.ID); s.State != job.Failed {
+		t.Fatalf("%s", s.State)
+	}
+	if s, err := a.queue.UpdateStub(s.ID, old); err != nil || s.State != job.Failed {
+		t.Errorf("%s, %v", s.State, err)
+	}
+	if s := a.snapshot(a.do("POST", path+"/retry", "other", ""), 200); s.State.Terminal() || s.Retries != 1 {
+		t.Errorf("%+v", s)
+	}
+	(<-b.calls).end <- nil
+	b.ended(s.ID)
+	a.snapshot(a.do("GET", path, "read", ""), 200)
+	if s := a.ended(s.ID); s.State != job.Succeeded {
+		t.Errorf("%s", s.State)
+	}
+}
+
 func TestServeRemoteRefuses(t *testing.T) {
 	_, b, _ := pair(t)
 	own := b.snapshot(b.do("POST", "/v1/jobs", "other", strings.Replace(body, `"b"`, `"c"`, 1)), 202) // not a's business

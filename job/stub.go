@@ -62,11 +62,18 @@ func (q *Queue) UpdateStub(id ID, owner Snapshot) (Snapshot, error) {
 	}
 	return q.stub(id, func(e *entry) {
 		f := e.rec.snap.Forwarded
-		if e.rec.snap.State.Terminal() && !f.Accepted {
+		if e.rec.snap.State.Terminal() && (!f.Accepted || overtaken(&e.rec.snap, &owner)) {
 			return
 		}
 		q.mirror(e, owner)
 	})
+}
+
+// overtaken reports whether the owner said o before what ended s: several ask
+// it at a time, and an older answer may come last. Only a retry, which counts,
+// brings back what has ended.
+func overtaken(s, o *Snapshot) bool {
+	return !o.State.Terminal() && o.Retries <= s.Retries
 }
 
 // UnreachableStub records why the owner could not be asked; the text is for a
