@@ -88,7 +88,7 @@ func TestIdentity(t *testing.T) {
 	// The snippet is what the other node's configuration takes.
 	_, snippet, _ := strings.Cut(first.stdout, "under peers:\n\n")
 	other := writeFile(t, filepath.Join(dir, "other.yaml"), "node: {name: b}\npeers:\n"+snippet)
-	mover(t, "config", "check", "--config", other).want(t, exitOK, "1 peers")
+	mover(t, "config", "check", "--config", other).want(t, exitOK, "1 peer, 0 roots")
 }
 
 // onlyOwner checks that nobody else can read what is in dir, and that it has

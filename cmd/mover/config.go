@@ -70,7 +70,8 @@ func configCommand() *cli.Command {
 					"what is wrong; allowed: what would be right.",
 				Flags: []cli.Flag{configFlag()},
 				Action: withConfig(func(c *cli.Context, cfg *config.Config) error {
-					fmt.Fprintf(c.App.Writer, "%s: ok (node %s, %d peers, %d roots)\n", c.String("config"), cfg.Node.Name, len(cfg.Peers), len(cfg.Roots))
+					fmt.Fprintf(c.App.Writer, "%s: ok (node %s, %s, %s)\n", c.String("config"), cfg.Node.Name,
+						counted(int64(len(cfg.Peers)), "peer"), counted(int64(len(cfg.Roots)), "root"))
 					return nil
 				}),
 			},

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,99 +13,226 @@ import (
 	"mover/job"
 )
 
+const placesHelp = `SRC and DST are NODE:ROOT/sub/path, where ROOT is the name of one of the
+node's roots; NODE:buffer:NAME[+OFFSET[+LENGTH]], a buffer or a part of it,
+as in host-b:buffer:weights+1GiB+512MiB; or a local path inside a root of the
+node asked. Any two nodes will do: the source's carries the job out.
+
+DST is the full name the source will have; if it ends in /, the name of SRC is
+appended, unless SRC ends in / too: then what is in SRC goes into DST. An
+existing directory is merged. An existing file is an error unless --overwrite
+says otherwise; nothing is ever deleted at the destination.
+`
+
 func cpCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "cp",
-		Usage:     "move a file to another node, and wait until it is verified and durable there",
+		Usage:     "move a file, tree or buffer to another node, and wait until it is verified and durable there",
 		ArgsUsage: "SRC DST",
-		Description: "SRC and DST are NODE:ROOT/sub/path, where ROOT is the name of one of the\n" +
-			"node's roots, or a local path inside a root of the node asked. DST is the full\n" +
-			"name the file will have; if it ends in /, the name of SRC is appended. An\n" +
-			"existing destination is an error unless --overwrite says otherwise.\n\n" +
+		Description: placesHelp + "\n" +
 			"   mover cp ./model.bin host-b:incoming/\n" +
-			"   mover cp host-a:data/model.bin host-b:incoming/model-2.bin\n\n" +
+			"   mover cp -r host-a:data/ckpt-0042 host-b:incoming/ckpt-0042\n" +
+			"   mover cp host-a:data/weights.bin host-b:buffer:weights\n\n" +
 			"The first Ctrl-C cancels the job and waits for it to end; the second leaves\n" +
 			"at once. " + exitCodes,
-		Flags: append(serverFlags(),
-			&cli.StringFlag{Name: "overwrite", Usage: "an existing destination: `fail, skip or always`", Value: job.OverwriteFail},
-			&cli.StringFlag{Name: "verify", Usage: "compare checksums from memory to memory: `crc32c or none`", Value: job.VerifyCRC32C},
-			&cli.StringFlag{Name: "expect", Usage: "fail unless the file has this `CHECKSUM`, crc32c:HEX"},
-			&cli.BoolFlag{Name: "no-sync", Usage: "do not wait for the disk: faster, and a power failure can lose the file"},
-			&cli.IntFlag{Name: "priority", Usage: "`-100 to 100`, higher goes first"},
-			&cli.StringSliceFlag{Name: "label", Usage: "`KEY=VALUE`, to find the job again; may be repeated"},
-			&cli.StringFlag{Name: "deadline", Usage: "give up after this `DURATION`, such as 2h"},
-			&cli.BoolFlag{Name: "detach", Usage: "print the job's ID and return; mover jobs get ID --wait waits for it"},
+		Flags: append(append(serverFlags(), specFlags()...),
+			&cli.BoolFlag{Name: "detach", Usage: "print the job's ID and return; mover jobs wait ID waits for it"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "do nothing: print what the job would do, as mover plan does"},
+			&cli.BoolFlag{Name: "json", Usage: "print the job as JSON when it has ended (--detach: when it is kept)"},
 		),
 		Action: func(c *cli.Context) error {
-			// First: in `cp --overwrite SRC DST` SRC became the option's value.
-			spec, err := specOf(c)
-			if err != nil {
-				return err
-			}
-			if err := wantArgs(c, "SRC", "DST"); err != nil {
-				return err
-			}
-			s, err := connect(c)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			return withExit(copyFile(c, s, spec))
+			return withSpec(c, func(s *client.Client, spec job.Spec) error {
+				if c.Bool("dry-run") {
+					return showPlan(c, s, spec)
+				}
+				return copyItems(c, s, spec)
+			})
 		},
 	}
 }
 
-func copyFile(c *cli.Context, s *client.Client, spec job.Spec) (err error) {
-	if spec.Source, err = resolve(c.Context, s, c.Args().Get(0)); err != nil {
+// specFlags are the options of a job.
+func specFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "move a directory and what is in it"},
+		&cli.StringSliceFlag{Name: "include", Usage: "of a directory, only what matches `PATTERN`, such as *.bin; may be repeated, the last that matches decides, ! before it turns it round"},
+		&cli.StringSliceFlag{Name: "exclude", Usage: "leave out what matches `PATTERN`, such as tmp/ or **/*.log; may be repeated, likewise"},
+		&cli.StringFlag{Name: "overwrite", Usage: "an existing destination: `fail, skip, always, if_newer or if_different`", Value: job.OverwriteFail},
+		&cli.StringFlag{Name: "compare", Usage: "what if_different looks at: size and `mtime, or crc`", Value: job.CompareMtime},
+		&cli.StringFlag{Name: "verify", Usage: "compare checksums from memory to memory: `crc32c or none`", Value: job.VerifyCRC32C},
+		&cli.StringFlag{Name: "expect", Usage: "fail unless the file has this `CHECKSUM`, crc32c:HEX"},
+		&cli.BoolFlag{Name: "no-durable", Aliases: []string{"no-sync"}, Usage: "do not wait for the disk: faster, and a power failure can lose the file"},
+		&cli.StringSliceFlag{Name: "preserve", Usage: "`WHAT` of the source's metadata to keep: mode, mtime, owner, xattrs, hardlinks, or none; may be repeated", DefaultText: "mode,mtime"},
+		&cli.StringFlag{Name: "on-error", Usage: "an item fails: `stop` the job, or continue and end partial", Value: job.OnErrorStop},
+		&cli.StringFlag{Name: "bandwidth-limit", Usage: "at most this `RATE`, such as 20Gbit/s or 2.5GB/s"},
+		&cli.IntFlag{Name: "priority", Usage: "`-100 to 100`, higher goes first"},
+		&cli.StringSliceFlag{Name: "label", Usage: "`KEY=VALUE`, to find the job again; may be repeated"},
+		&cli.StringFlag{Name: "deadline", Usage: "give up after this `DURATION`, such as 2h"},
+	}
+}
+
+// withSpec reads the options and the two places, and does something with them.
+func withSpec(c *cli.Context, do func(*client.Client, job.Spec) error) error {
+	// First: in `cp --overwrite SRC DST` SRC became the option's value.
+	spec, err := specOf(c)
+	if err != nil {
 		return err
 	}
-	if spec.Destination, err = resolve(c.Context, s, c.Args().Get(1)); err != nil {
-		return err
+	return asking(func(c *cli.Context, s *client.Client) error {
+		source, destination := c.Args().Get(0), c.Args().Get(1)
+		if spec.Source, err = resolve(c.Context, s, source); err != nil {
+			return err
+		}
+		if spec.Destination, err = resolve(c.Context, s, destination); err != nil {
+			return err
+		}
+		if err := wantRecursive(spec, source); err != nil {
+			return err
+		}
+		return do(s, spec)
+	}, "SRC", "DST")(c)
+}
+
+// wantRecursive says early what the node would find out in an attempt.
+func wantRecursive(spec job.Spec, source string) error {
+	if spec.Recursive || isRemotePlace(source) {
+		return nil
 	}
+	if info, err := os.Lstat(source); err == nil && info.IsDir() {
+		return usagef("%q is a directory; add -r to move it and what is in it", source)
+	}
+	return nil
+}
+
+func copyItems(c *cli.Context, s *client.Client, spec job.Spec) error {
 	snapshot, err := s.Submit(c.Context, spec, "")
 	if err != nil {
 		return err
 	}
-	if c.Bool("detach") {
-		fmt.Fprintln(c.App.Writer, snapshot.ID)
-		return nil
+	switch {
+	case c.Bool("detach") && c.Bool("json"):
+		return printJSON(c, snapshot)
+	case c.Bool("detach"):
+		_, err := fmt.Fprintln(c.App.Writer, snapshot.ID)
+		return err
 	}
-	return follow(c.Context, c.App.ErrWriter, s, snapshot.ID, true)
+	ended := follow(c.Context, c.App.ErrWriter, s, snapshot.ID, true)
+	if !c.Bool("json") {
+		return ended
+	}
+	return printEnded(c, s, snapshot.ID, ended)
+}
+
+// printEnded prints a job as JSON, and returns how its watching ended.
+func printEnded(c *cli.Context, s *client.Client, id job.ID, ended error) error {
+	snapshot, err := s.Get(c.Context, id)
+	if err == nil {
+		err = printJSON(c, snapshot)
+	}
+	if ended != nil {
+		return ended
+	}
+	return err
 }
 
 // specOf reads the options into a job without places.
 func specOf(c *cli.Context) (job.Spec, error) {
 	spec := job.Spec{
-		Overwrite: c.String("overwrite"), Verify: c.String("verify"), Expect: c.String("expect"), Priority: c.Int("priority"),
+		Recursive: c.Bool("recursive"), Include: c.StringSlice("include"), Exclude: c.StringSlice("exclude"),
+		Overwrite: c.String("overwrite"), Compare: c.String("compare"), Verify: c.String("verify"), Expect: c.String("expect"),
+		Priority: c.Int("priority"), OnError: c.String("on-error"),
 	}
-	if allowed := []string{job.OverwriteFail, job.OverwriteSkip, job.OverwriteAlways}; !slices.Contains(allowed, spec.Overwrite) {
-		return spec, usagef("--overwrite needs one of %s after it, not %q; write: mover cp --overwrite always SRC DST", strings.Join(allowed, ", "), spec.Overwrite)
+	for _, o := range []struct {
+		name, example string
+		allowed       []string
+	}{
+		{"overwrite", job.OverwriteAlways, []string{job.OverwriteFail, job.OverwriteSkip, job.OverwriteAlways, job.OverwriteIfNewer, job.OverwriteIfDifferent}},
+		{"compare", job.CompareCRC, []string{job.CompareMtime, job.CompareCRC}},
+		{"verify", job.VerifyNone, []string{job.VerifyCRC32C, job.VerifyNone}},
+		{"on-error", job.OnErrorContinue, []string{job.OnErrorStop, job.OnErrorContinue}},
+	} {
+		if v := c.String(o.name); !slices.Contains(o.allowed, v) {
+			return spec, usagef("--%s needs one of %s after it, not %q; write: %s --%s %s SRC DST", o.name, strings.Join(o.allowed, ", "), v, path(c), o.name, o.example)
+		}
 	}
-	if allowed := []string{job.VerifyCRC32C, job.VerifyNone}; !slices.Contains(allowed, spec.Verify) {
-		return spec, usagef("--verify needs one of %s after it, not %q; write: mover cp --verify none SRC DST", strings.Join(allowed, ", "), spec.Verify)
+	if _, err := job.ParseSelection(spec.Include, spec.Exclude); err != nil {
+		return spec, usagef("--%w", err)
 	}
-	if c.Bool("no-sync") {
+	if c.Bool("no-durable") {
 		durable := false
 		spec.Durable = &durable
 	}
+	var err error
+	if spec.Preserve, err = preserveOf(c); err != nil {
+		return spec, err
+	}
+	if spec.Labels, err = labelsOf(c); err != nil {
+		return spec, err
+	}
+	if spec.BandwidthLimit, err = rateOf(c); err != nil {
+		return spec, err
+	}
+	spec.Deadline, err = deadlineOf(c)
+	return spec, err
+}
+
+// preserveOf is nil, the default, without the option.
+func preserveOf(c *cli.Context) ([]string, error) {
+	if !c.IsSet("preserve") {
+		return nil, nil
+	}
+	allowed := []string{job.PreserveMode, job.PreserveMtime, job.PreserveOwner, job.PreserveXattrs, job.PreserveHardlinks}
+	out := []string{}
+	list := valuesOf(c, "preserve")
+	for _, word := range list {
+		switch {
+		case word == "none" && len(list) == 1:
+		case slices.Contains(allowed, word):
+			out = append(out, word)
+		default:
+			return nil, usagef("--preserve: %q; allowed: %s, or none alone", word, strings.Join(allowed, ", "))
+		}
+	}
+	return out, nil
+}
+
+func labelsOf(c *cli.Context) (map[string]string, error) {
+	var out map[string]string
 	for _, label := range c.StringSlice("label") {
 		key, value, found := strings.Cut(label, "=")
 		if !found || key == "" {
-			return spec, usagef("--label: %q; allowed: KEY=VALUE", label)
+			return nil, usagef("--label: %q; allowed: KEY=VALUE", label)
 		}
-		if spec.Labels == nil {
-			spec.Labels = map[string]string{}
+		if out == nil {
+			out = map[string]string{}
 		}
-		spec.Labels[key] = value
+		out[key] = value
 	}
-	if d := c.String("deadline"); d != "" {
-		parsed, err := job.ParseDuration(d)
-		if err != nil {
-			return spec, usagef("--deadline: %q %w", d, err)
-		}
-		spec.Deadline = parsed
+	return out, nil
+}
+
+func rateOf(c *cli.Context) (job.Rate, error) {
+	s := c.String("bandwidth-limit")
+	if s == "" {
+		return 0, nil
 	}
-	return spec, nil
+	rate, err := job.ParseRate(s)
+	if err != nil {
+		return 0, usagef("--bandwidth-limit: %q %w", s, err)
+	}
+	return rate, nil
+}
+
+func deadlineOf(c *cli.Context) (job.Duration, error) {
+	s := c.String("deadline")
+	if s == "" {
+		return 0, nil
+	}
+	d, err := job.ParseDuration(s)
+	if err != nil {
+		return 0, usagef("--deadline: %q %w", s, err)
+	}
+	return d, nil
 }
 
 // resolve turns an argument into a place of a job.
@@ -124,10 +250,7 @@ func resolve(ctx context.Context, s *client.Client, argument string) (job.Place,
 	if err != nil {
 		return job.Place{}, err
 	}
-	if !utf8.ValidString(p.path) {
-		return job.Place{Node: p.node, PathB64: []byte(p.path)}, nil
-	}
-	return job.Place{Node: p.node, Path: p.path}, nil
+	return p.ofJob(), nil
 }
 
 func resolveLocal(ctx context.Context, s *client.Client, argument string) (place, error) {

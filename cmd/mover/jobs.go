@@ -16,8 +16,12 @@ import (
 func jobsCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "jobs",
-		Usage: "look at jobs, and cancel them",
+		Usage: "look at jobs, wait for them, and change what they do",
+		Description: "Looking takes a token of the scope read; changing a job takes its owner's, or\n" +
+			"an admin's. Jobs submitted here whose source is another node are carried out\n" +
+			"there: they are shown, and changed, here all the same.",
 		Subcommands: []*cli.Command{
+			listCommand(),
 			{
 				Name:      "get",
 				Usage:     "print a job as JSON; with --wait, when it has ended",
@@ -28,35 +32,52 @@ func jobsCommand() *cli.Command {
 				Action: ofJob(getJob),
 			},
 			{
-				Name:      "cancel",
-				Usage:     "cancel a job and print it as JSON",
-				ArgsUsage: "ID",
-				Description: "A job under way is first canceling and ends within seconds; mover jobs get\n" +
-					"--wait ID waits for that. 0 means that the job is, or will be, canceled; 1\n" +
-					"that it had ended otherwise. Canceling takes its owner's token, or an admin's.",
-				Flags: serverFlags(),
+				Name:        "watch",
+				Usage:       "show a job's progress until it has ended",
+				ArgsUsage:   "ID",
+				Description: "The exit code tells how the job ended. A Ctrl-C ends the watching, not the job.\n" + exitCodes,
+				Flags:       serverFlags(),
 				Action: ofJob(func(c *cli.Context, s *client.Client, id job.ID) error {
-					snapshot, err := s.Cancel(c.Context, id)
-					if err != nil {
-						return err
-					}
-					return printJSON(c, snapshot)
+					return follow(c.Context, c.App.ErrWriter, s, id, false)
 				}),
 			},
+			waitCommand(),
+			actionCommand("cancel", "cancel a job and print it as JSON",
+				"A job under way is first canceling and ends within seconds; mover jobs wait ID\n"+
+					"waits for that. 0 means that the job is, or will be, canceled; 1 that it had\n"+
+					"ended otherwise.", (*client.Client).Cancel),
+			actionCommand("pause", "stop a job until it is resumed, and print it as JSON",
+				"What has arrived is kept: a resumed job goes on from there. 1 means that the\n"+
+					"job has ended.", (*client.Client).Pause),
+			actionCommand("resume", "let a paused job go on, and print it as JSON",
+				"1 means that the job has ended.", (*client.Client).Resume),
+			actionCommand("retry", "bring an ended job back, or let one that backs off try at once, and print it as JSON",
+				"For jobs that ended failed, canceled, expired or partial: only what is missing\n"+
+					"is moved. The deadline begins anew. 1 means that the job cannot be retried.", (*client.Client).Retry),
+			setCommand(),
+			itemsCommand(),
+			eventsCommand(),
 			{
-				Name:  "list",
-				Usage: "print the node's jobs, newest first",
-				Flags: append(serverFlags(),
-					&cli.StringSliceFlag{Name: "state", Usage: "only those that are `STATE`, such as running; may be repeated"},
-					&cli.StringFlag{Name: "owner", Usage: "only those of `NODE/TOKEN`"},
-					&cli.StringFlag{Name: "label", Usage: "only those with the label `KEY=VALUE`"},
-					&cli.IntFlag{Name: "limit", Usage: fmt.Sprintf("at most `N`, 1 to %d", job.MaxPage), Value: 50},
-					&cli.BoolFlag{Name: "json", Usage: "print a JSON array of whole jobs"},
-				),
-				Action: listJobs,
+				Name:        "rm",
+				Usage:       "forget a job that has ended, and its items",
+				ArgsUsage:   "ID",
+				Description: "What the job has moved stays. 1 means that the job has not ended.",
+				Flags:       serverFlags(),
+				Action: ofJob(func(c *cli.Context, s *client.Client, id job.ID) error {
+					return s.Delete(c.Context, id)
+				}),
 			},
 		},
 	}
+}
+
+// idArgument reads a job's ID.
+func idArgument(s string) (job.ID, error) {
+	id, err := job.ParseID(s)
+	if err != nil {
+		return id, usagef("%q is not a job's ID: it is 36 characters, as `mover cp --detach` and `mover jobs ls` print it", s)
+	}
+	return id, nil
 }
 
 // ofJob is the action of a command about one job.
@@ -65,16 +86,11 @@ func ofJob(do func(*cli.Context, *client.Client, job.ID) error) cli.ActionFunc {
 		if err := wantArgs(c, "ID"); err != nil {
 			return err
 		}
-		id, err := job.ParseID(c.Args().First())
-		if err != nil {
-			return usagef("%q is not a job's ID: it is 36 characters, as `mover cp --detach` and `mover jobs list` print it", c.Args().First())
-		}
-		s, err := connect(c)
+		id, err := idArgument(c.Args().First())
 		if err != nil {
 			return err
 		}
-		defer s.Close()
-		return withExit(do(c, s, id))
+		return asking(func(c *cli.Context, s *client.Client) error { return do(c, s, id) }, "ID")(c)
 	}
 }
 
@@ -83,42 +99,66 @@ func getJob(c *cli.Context, s *client.Client, id job.ID) error {
 	if c.Bool("wait") {
 		ended = follow(c.Context, c.App.ErrWriter, s, id, false)
 	}
-	snapshot, err := s.Get(c.Context, id)
-	if err != nil {
-		return err
-	}
-	if err := printJSON(c, snapshot); err != nil {
-		return err
-	}
-	return ended
+	return printEnded(c, s, id, ended)
 }
 
-func listJobs(c *cli.Context) error {
-	if err := wantArgs(c); err != nil {
-		return err
+func listCommand() *cli.Command {
+	return &cli.Command{
+		Name:    "ls",
+		Aliases: []string{"list"},
+		Usage:   "print the node's jobs, newest first",
+		Flags: append(serverFlags(),
+			&cli.StringSliceFlag{Name: "state", Usage: "only those that are `STATE`, such as running; may be repeated"},
+			&cli.StringFlag{Name: "owner", Usage: "only those of `NODE/TOKEN`"},
+			&cli.StringFlag{Name: "label", Usage: "only those with the label `KEY=VALUE`"},
+			&cli.IntFlag{Name: "limit", Usage: fmt.Sprintf("at most `N`, 1 to %d", job.MaxPage), Value: 50},
+			&cli.BoolFlag{Name: "receiving", Usage: "what other nodes are bringing here, instead"},
+			&cli.BoolFlag{Name: "json", Usage: "print a JSON array of whole jobs"},
+		),
+		Action: func(c *cli.Context) error {
+			o, err := listOptions(c)
+			if err != nil {
+				return err
+			}
+			return asking(func(c *cli.Context, s *client.Client) error {
+				if c.Bool("receiving") {
+					return listReceiving(c, s, o)
+				}
+				return listJobs(c, s, o)
+			})(c)
+		},
 	}
+}
+
+func listOptions(c *cli.Context) (client.ListOptions, error) {
 	o := client.ListOptions{Owner: c.String("owner"), Label: c.String("label"), Limit: c.Int("limit")}
-	if o.Limit < 1 || o.Limit > job.MaxPage {
-		return usagef("--limit: %d; allowed: 1 to %d", o.Limit, job.MaxPage)
+	if err := wantLimit(o.Limit); err != nil {
+		return o, err
 	}
-	for _, name := range c.StringSlice("state") {
+	for _, name := range valuesOf(c, "state") {
 		state := job.State(name)
 		if !state.Valid() {
-			return usagef("--state: %q; allowed: %s", name, strings.Trim(fmt.Sprint(job.States()), "[]"))
+			return o, usagef("--state: %q; allowed: %s", name, strings.Trim(fmt.Sprint(job.States()), "[]"))
 		}
 		o.States = append(o.States, state)
 	}
-	s, err := connect(c)
+	return o, nil
+}
+
+func wantLimit(n int) error {
+	if n < 1 || n > job.MaxPage {
+		return usagef("--limit: %d; allowed: 1 to %d", n, job.MaxPage)
+	}
+	return nil
+}
+
+func listJobs(c *cli.Context, s *client.Client, o client.ListOptions) error {
+	page, err := s.List(c.Context, o)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	page, err := s.List(c.Context, o)
-	if err != nil {
-		return withExit(err)
-	}
 	if c.Bool("json") {
-		err = printJSON(c, page.Jobs)
+		err = printJSON(c, orEmpty(page.Jobs))
 	} else {
 		err = printTable(c, page.Jobs)
 	}
@@ -132,22 +172,72 @@ func printTable(c *cli.Context, jobs []job.Snapshot) error {
 	out := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "ID\tSTATE\tDONE\tREASON\tCREATED\tSOURCE\tDESTINATION")
 	for _, s := range jobs {
-		done, why := "-", "-"
-		if p := s.Progress; p.BytesTotal > 0 || s.State == job.Succeeded {
-			done = bytesText(p.BytesDone) + " of " + bytesText(p.BytesTotal)
-		}
-		if s.LastReason != nil {
-			why = string(s.LastReason.Code)
-		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, s.State, done, why,
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, stateText(s), doneText(s.State, s.Progress), reasonCode(s.LastReason),
 			s.CreatedAt.Format(time.RFC3339), placeText(s.Spec.Source), placeText(s.Spec.Destination))
 	}
 	return out.Flush()
+}
+
+func listReceiving(c *cli.Context, s *client.Client, o client.ListOptions) error {
+	page, err := s.Receiving(c.Context, o)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(c, orEmpty(page.Jobs))
+	}
+	out := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "ID\tITEM\tSTATE\tDONE\tREASON\tFROM\tDESTINATION")
+	for _, r := range page.Jobs {
+		fmt.Fprintf(out, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Item, r.State, doneText(r.State, r.Progress), reasonCode(r.LastReason), r.Peer, placeText(r.Destination))
+	}
+	return out.Flush()
+}
+
+// stateText is a job's state, with what a person needs to know beside it.
+func stateText(s job.Snapshot) string {
+	if s.Pausing {
+		return string(s.State) + " (pausing)"
+	}
+	return string(s.State)
+}
+
+func doneText(state job.State, p job.ProgressView) string {
+	if p.BytesTotal == 0 && p.ItemsTotal == 0 && state != job.Succeeded {
+		return "-"
+	}
+	text := bytesText(p.BytesDone) + " of " + bytesText(p.BytesTotal)
+	if p.ItemsTotal > 1 {
+		text += fmt.Sprintf(", %d of %d items", p.ItemsDone, p.ItemsTotal)
+	}
+	return text
+}
+
+func reasonCode(r *job.Reason) string {
+	if r == nil {
+		return "-"
+	}
+	return string(r.Code)
+}
+
+// orEmpty makes an array of JSON of no entries [], not null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }
 
 func printJSON(c *cli.Context, v any) error {
 	out := json.NewEncoder(c.App.Writer)
 	out.SetEscapeHTML(false)
 	out.SetIndent("", "  ")
+	return out.Encode(v)
+}
+
+// printLine prints v as one line of JSON.
+func printLine(c *cli.Context, v any) error {
+	out := json.NewEncoder(c.App.Writer)
+	out.SetEscapeHTML(false)
 	return out.Encode(v)
 }

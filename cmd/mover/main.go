@@ -25,6 +25,12 @@ func main() { os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr)) 
 // run is main without the process: it returns the exit code.
 func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) int {
 	app := newApp(stdout, stderr)
+	if len(arguments) > 1 && arguments[1] == completeCommand {
+		for _, c := range candidates(app, arguments[2:]) {
+			fmt.Fprintln(stdout, c)
+		}
+		return exitOK
+	}
 	err := app.RunContext(ctx, optionsFirst(app, arguments))
 	if err == nil {
 		return exitOK
@@ -39,14 +45,18 @@ func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) int 
 	return e.code
 }
 
-const description = `mover moves files between hosts over RDMA, or over TCP where there is no RDMA
-hardware, and says a file has arrived only when it is verified and durable there.
+const description = `mover moves files, trees and buffers between hosts over RDMA, or over TCP where
+there is no RDMA hardware, and says something has arrived only when it is
+verified and durable there.
 
 One "mover run" serves each host. A place is NODE:ROOT/sub/path, where ROOT is
-one of the node's roots, or a local path inside a root of the node asked.
+one of the node's roots, NODE:buffer:NAME, or a local path inside a root of the
+node asked.
 
-The commands that ask a node (cp, jobs) find it with --server and --token-file,
-or MOVER_SERVER, MOVER_TOKEN_FILE and MOVER_CA.
+The commands that ask a node (cp, plan, jobs, buffers, peers, roots, drain, top)
+use the Unix socket of this host's node if there is one, and need no token there.
+Otherwise, or to ask another: --server, --token-file and --ca, or MOVER_SERVER,
+MOVER_TOKEN_FILE and MOVER_CA.
 
 ` + exitCodes
 
@@ -63,11 +73,14 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		// run, not the library, prints the error and chooses the code.
 		ExitErrHandler: func(*cli.Context, error) {},
 		Commands: []*cli.Command{
-			runCommand(), cpCommand(), jobsCommand(), devicesCommand(), doctorCommand(),
-			configCommand(), identityCommand(), tokenCommand(), benchCommand(), versionCommand(),
+			runCommand(), cpCommand(), planCommand(), jobsCommand(), buffersCommand(),
+			peersCommand(), rootsCommand(), devicesCommand(), topCommand(), drainCommand(), healthzCommand(), doctorCommand(),
+			configCommand(), identityCommand(), caCommand(), tokenCommand(), benchCommand(), completionCommand(), versionCommand(),
 		},
-		OnUsageError: usageError,
-		Action:       needCommand,
+		// A pattern or a label may have a comma in it; see valuesOf.
+		DisableSliceFlagSeparator: true,
+		OnUsageError:              usageError,
+		Action:                    needCommand,
 	}
 	prepare(app.Commands)
 	return app

@@ -15,11 +15,68 @@ import (
 	"mover/job"
 )
 
-// place is one side of a copy as a job has it. path is root/sub/path, any
-// bytes.
+// place is one side of a copy as a job has it: a path, root/sub/path in any
+// bytes, or a buffer.
 type place struct {
-	node string // "" is the node asked
-	path string
+	node   string // "" is the node asked
+	path   string
+	buffer string // "" is a path
+	// offset and length are of a buffer; -1 was not given.
+	offset, length int64
+}
+
+// ofJob is p as the API takes it.
+func (p place) ofJob() job.Place {
+	if p.buffer != "" {
+		out := job.Place{Node: p.node, Buffer: p.buffer}
+		if p.offset >= 0 {
+			offset := job.Bytes(p.offset)
+			out.Offset = &offset
+		}
+		if p.length >= 0 {
+			length := job.Bytes(p.length)
+			out.Length = &length
+		}
+		return out
+	}
+	if !utf8.ValidString(p.path) {
+		return job.Place{Node: p.node, PathB64: []byte(p.path)}
+	}
+	return job.Place{Node: p.node, Path: p.path}
+}
+
+// bufferPrefix begins a buffer where a root would begin a path: no root has a
+// colon in its name.
+const bufferPrefix = "buffer:"
+
+// parseBuffer reads NAME[+OFFSET[+LENGTH]]; no buffer has a + in its name.
+func parseBuffer(argument, node, text string) (place, error) {
+	p := place{node: node, offset: -1, length: -1}
+	parts := strings.Split(text, "+")
+	p.buffer = parts[0]
+	if !job.ValidName(p.buffer) || len(parts) > 3 {
+		return place{}, usagef("%q: a buffer is %s:buffer:NAME, or with a part of it NAME+OFFSET or NAME+OFFSET+LENGTH", argument, node)
+	}
+	for i, to := range []*int64{&p.offset, &p.length} {
+		if len(parts) <= i+1 {
+			break
+		}
+		n, err := parseSize(parts[i+1])
+		if err != nil {
+			return place{}, usagef("%q: %q %w", argument, parts[i+1], err)
+		}
+		*to = n
+	}
+	return p, nil
+}
+
+// parseSize reads a size: a number of bytes, or one with a unit.
+func parseSize(s string) (int64, error) {
+	if n, err := strconv.ParseUint(s, 10, 63); err == nil {
+		return int64(n), nil
+	}
+	n, err := job.ParseBytes(s)
+	return int64(n), err
 }
 
 // rootDir is a root of the node asked.
@@ -35,7 +92,7 @@ func isRemotePlace(argument string) bool {
 	return colon >= 0 && (slash < 0 || colon < slash)
 }
 
-// parseRemote reads NODE:ROOT/sub/path.
+// parseRemote reads NODE:ROOT/sub/path and NODE:buffer:NAME[+OFFSET[+LENGTH]].
 func parseRemote(argument string) (place, error) {
 	node, path, _ := strings.Cut(argument, ":")
 	switch {
@@ -45,6 +102,9 @@ func parseRemote(argument string) (place, error) {
 		return place{}, usagef("%q has no path; write %s:ROOT/path, where ROOT is the name of one of that node's roots", argument, node)
 	case path[0] == '/':
 		return place{}, usagef("%q: after the node comes the name of one of its roots, not an absolute path; write %s:ROOT/path", argument, node)
+	}
+	if buffer, is := strings.CutPrefix(path, bufferPrefix); is {
+		return parseBuffer(argument, node, buffer)
 	}
 	return place{node: node, path: path}, nil
 }
@@ -98,7 +158,25 @@ func beginsWithRoot(argument string, roots []rootDir) bool {
 // placeText is a place as people write it, quoted if it has what a terminal
 // would act on.
 func placeText(p job.Place) string {
-	text := p.Node + ":" + p.FullPath()
+	if p.Buffer != "" {
+		text := p.Node + ":" + bufferPrefix + p.Buffer
+		if p.Offset != nil || p.Length != nil {
+			offset := job.Bytes(0)
+			if p.Offset != nil {
+				offset = *p.Offset
+			}
+			text += fmt.Sprintf("+%d", offset)
+		}
+		if p.Length != nil {
+			text += fmt.Sprintf("+%d", *p.Length)
+		}
+		return text
+	}
+	return nameText(p.Node + ":" + p.FullPath())
+}
+
+// nameText is a name as people may see it on a terminal.
+func nameText(text string) string {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return strconv.QuoteToGraphic(text)
 	}
@@ -130,6 +208,9 @@ func describeRoots(roots []rootDir) string {
 // isThisHost reports whether a server's URL leads to this host, so that a
 // local path means the same to it. addresses are this host's.
 func isThisHost(server string, addresses []netip.Addr) bool {
+	if strings.HasPrefix(server, socketScheme) {
+		return true
+	}
 	u, err := url.Parse(server)
 	if err != nil {
 		return false

@@ -18,8 +18,18 @@ func TestRemotePlaces(t *testing.T) {
 		}
 	}
 	for argument, want := range map[string]place{
-		"host-b:incoming/": {"host-b", "incoming/"}, "b:r/a:b": {"b", "r/a:b"},
-		":x": {}, "b:": {}, "b:/srv/x": {},
+		"host-b:incoming/": {node: "host-b", path: "incoming/"}, "b:r/a:b": {node: "b", path: "r/a:b"},
+		"b:buffer:w":          {node: "b", buffer: "w", offset: -1, length: -1},
+		"b:buffer:w+4096":     {node: "b", buffer: "w", offset: 4096, length: -1},
+		"b:buffer:w+0+1.5GiB": {node: "b", buffer: "w", length: 3 << 29},
+		"b:buffer/x":          {node: "b", path: "buffer/x"}, // a root of that name
+		"b:buffer:":           {},
+		"b:buffer:w+":         {},
+		"b:buffer:w+1+2+3":    {},
+		"b:buffer:w+-1":       {},
+		"b:buffer:w+1Mb":      {},
+		"b:buffer:a/b":        {},
+		":x":                  {}, "b:": {}, "b:/srv/x": {},
 	} {
 		got, err := parseRemote(argument)
 		if got != want || (err == nil) != (want != place{}) {

@@ -15,6 +15,8 @@ import (
 type moment struct {
 	state       string
 	done, total int64 // bytes; total is 0 until it is known
+	itemsDone   int64
+	items       int64 // 0 until it is known
 	rate        int64 // bytes per second
 	etaSeconds  int64 // -1 when unknown
 	attempt     int
@@ -62,7 +64,7 @@ func (v *progressView) show(m moment) {
 		columns := max(v.width(), 20) - 1 // the last column may wrap
 		fmt.Fprintf(v.out, "\r%s\x1b[K", clip(bar(m, columns), columns))
 		v.drawn = true
-	} else if changed || m.done != v.last.done && v.now().Sub(v.lastLine) >= lineEvery {
+	} else if changed || (m.done != v.last.done || m.itemsDone != v.last.itemsDone) && v.now().Sub(v.lastLine) >= lineEvery {
 		// A reason that was said is not said again: it is long.
 		fmt.Fprintln(v.out, line(m, m.reason != v.last.reason))
 		v.lastLine = v.now()
@@ -100,6 +102,9 @@ func texts(m moment) []string {
 	s := fmt.Sprintf("%-10s", m.state)
 	if m.total > 0 {
 		s += fmt.Sprintf(" %3d %%  %s of %s", percent(m), bytesText(min(m.done, m.total)), bytesText(m.total))
+	}
+	if m.items > 1 {
+		s += fmt.Sprintf("  %d of %d items", min(m.itemsDone, m.items), m.items)
 	}
 	if m.wait > 0 {
 		s += "  next attempt in " + wholeSeconds(m.wait)

@@ -89,7 +89,7 @@ func TestTokenNew(t *testing.T) {
 	mover(t, "token", "new", "--config", n.config(), "--name", "x", "--scope", "root").want(t, exitUsage, "allowed: metrics, read, submit, admin")
 	mover(t, "token", "new", "--config", n.config(), "--scope", "read").want(t, exitUsage, "--name")
 
-	first.want(t, exitOK, "after a restart")
+	first.want(t, exitOK, "a SIGHUP or a restart")
 	mover(t, "token", "new", "--config", n.config(), "--name", "y", "--scope", "read", "--read", "data").want(t, exitUsage, "NODE:root")
 
 	n.start(t)

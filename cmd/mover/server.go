@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,7 +26,10 @@ type server interface {
 // serverFlags say which node to ask, and as whom.
 func serverFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "server", EnvVars: []string{"MOVER_SERVER"}, Value: client.DefaultServer, Usage: "the `URL` of the node's HTTP API"},
+		&cli.StringFlag{
+			Name: "server", EnvVars: []string{"MOVER_SERVER"}, DefaultText: "this host's socket, else " + client.DefaultServer,
+			Usage: "the `URL` of the node's HTTP API: https://HOST:PORT, or unix:///path/of/its/socket, which needs no token",
+		},
 		&cli.StringFlag{
 			Name: "token-file", EnvVars: []string{"MOVER_TOKEN_FILE"},
 			Value: filepath.Join(config.Default().Node.StateDir, config.TokenFileName), Usage: "the `FILE` with a token of that node",
@@ -33,12 +38,80 @@ func serverFlags() []cli.Flag {
 	}
 }
 
+// socketScheme begins the address of a Unix socket.
+const socketScheme = "unix://"
+
+// serverOf is the address of the node to ask: the one that is named; else the
+// socket of the node that this host's configuration describes, where the kernel
+// says who asks; else its usual TCP address. Who names a token wants to be who
+// the token says, which the socket would not look at.
+func serverOf(c flagged) string {
+	if s := c.String("server"); s != "" {
+		return s
+	}
+	if !c.IsSet("token-file") {
+		if s := localSocket(os.Getenv("MOVER_CONFIG")); s != "" {
+			return socketScheme + s
+		}
+	}
+	return client.DefaultServer
+}
+
+// localSocket is the socket of this host's node, "" when there is none that
+// this user can see.
+func localSocket(file string) string {
+	if file == "" {
+		file = defaultConfig
+	}
+	cfg, err := config.Load(file)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+		cfg, err = config.Parse("defaults", nil)
+	}
+	if err != nil {
+		return "" // `mover run` and `mover config check` say why
+	}
+	info, err := os.Stat(cfg.SocketPath())
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return ""
+	}
+	return cfg.SocketPath()
+}
+
 func connect(c *cli.Context) (*client.Client, error) {
-	s, err := client.New(client.Config{Server: c.String("server"), TokenFile: c.String("token-file"), CAFile: c.String("ca")})
+	s, err := client.New(client.Config{Server: serverOf(c), TokenFile: c.String("token-file"), CAFile: c.String("ca")})
 	if err != nil {
 		return nil, &exitError{code: exitUsage, err: err}
 	}
 	return s, nil
+}
+
+// asking is the action of a command that asks a node and has so many arguments
+// as names.
+func asking(do func(*cli.Context, *client.Client) error, names ...string) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if err := wantArgs(c, names...); err != nil {
+			return err
+		}
+		s, err := connect(c)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return withExit(do(c, s))
+	}
+}
+
+// valuesOf are the values of an option that may be repeated, or have several
+// values with commas between them.
+func valuesOf(c *cli.Context, option string) (out []string) {
+	for _, v := range c.StringSlice(option) {
+		for word := range strings.SplitSeq(v, ",") {
+			if word = strings.TrimSpace(word); word != "" {
+				out = append(out, word)
+			}
+		}
+	}
+	return out
 }
 
 // withExit gives an answer of the node the exit code that it stands for.

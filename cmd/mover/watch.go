@@ -26,6 +26,11 @@ func follow(ctx context.Context, out io.Writer, s server, id job.ID, cancels boo
 	return watch(ctx, s, id, cancels, signals, newProgressView(out))
 }
 
+// untilInterrupt is ctx until a Ctrl-C or SIGTERM.
+func untilInterrupt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+}
+
 // An ending is what client.Wait returned.
 type ending struct {
 	snapshot job.Snapshot
@@ -87,6 +92,7 @@ func momentOf(s job.Snapshot) moment {
 	m := moment{
 		state: string(s.State), done: s.Progress.BytesDone, total: s.Progress.BytesTotal,
 		rate: s.Progress.RateBytesPerSecond, etaSeconds: -1, attempt: s.Attempts,
+		itemsDone: s.Progress.ItemsDone, items: s.Progress.ItemsTotal,
 	}
 	if s.Progress.ETASeconds != nil {
 		m.etaSeconds = *s.Progress.ETASeconds
@@ -105,9 +111,18 @@ func momentOf(s job.Snapshot) moment {
 
 // outcome says how a job ended, and with which exit code.
 func outcome(view *progressView, s job.Snapshot) error {
+	err := endingError(s)
+	if err == nil {
+		view.say("%s", successText(s))
+	}
+	return err
+}
+
+// endingError is nil for a job that succeeded, and otherwise has the exit code
+// of how it ended.
+func endingError(s job.Snapshot) error {
 	switch s.State {
 	case job.Succeeded:
-		view.say("%s", successText(s))
 		return nil
 	case job.Canceled:
 		return &exitError{code: exitCanceled, err: fmt.Errorf("job %s was canceled", s.ID)}
@@ -120,7 +135,18 @@ func outcome(view *progressView, s job.Snapshot) error {
 	if s.Attempts > 1 {
 		tries = fmt.Sprintf(" after %d attempts", s.Attempts)
 	}
+	if r := s.Result; s.State == job.Partial && r != nil {
+		tries += fmt.Sprintf(" (%s failed, %d published; mover jobs items --state failed %s lists them)", counted(r.ItemsFailed, "item"), r.Items, s.ID)
+	}
 	return &exitError{code: exitFailed, err: fmt.Errorf("job %s ended %s%s%s", s.ID, s.State, tries, why)}
+}
+
+// counted is a number of things in words: "1 item", "2 items".
+func counted(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func successText(s job.Snapshot) string {
@@ -132,7 +158,14 @@ func successText(s job.Snapshot) string {
 	if r.Skipped {
 		return "skipped: " + to + " exists"
 	}
-	text := fmt.Sprintf("succeeded: %s, %s in %.2f s", to, bytesText(r.Bytes), r.Seconds)
+	text := "succeeded: " + to
+	if r.Items > 1 {
+		text += ", " + counted(r.Items, "item")
+	}
+	if r.ItemsSkipped > 0 {
+		text += fmt.Sprintf(" (and %d skipped)", r.ItemsSkipped)
+	}
+	text += fmt.Sprintf(", %s in %.2f s", bytesText(r.Bytes), r.Seconds)
 	if r.Seconds > 0 {
 		text += fmt.Sprintf(" (%s/s)", bytesText(int64(float64(r.Bytes)/r.Seconds)))
 	}
