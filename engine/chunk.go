@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"mover/reason"
@@ -29,8 +30,10 @@ type chunkKey struct {
 }
 
 // fill hands chunks to the groups that can send, in fair turns among items and
-// groups.
+// groups, and says in paceAt when pacers will let more of them go.
 func (s *Session) fill() {
+	s.paceAt = math.MaxInt64
+	s.postHeld()
 	for more := true; more; {
 		more = false
 		for _, g := range s.groups {
@@ -54,6 +57,8 @@ func (s *Session) fill() {
 	}
 }
 
+// nextChunk takes the next item's chunk, passing by those whose pacers give
+// nothing.
 func (s *Session) nextChunk() *chunk {
 	for range s.sending {
 		if s.turn++; s.turn >= len(s.sending) {
@@ -63,13 +68,17 @@ func (s *Session) nextChunk() *chunk {
 		if i.phase != sendMoving || i.item.Kind != Staged {
 			continue
 		}
-		if n := len(i.requeue); n > 0 {
+		if n := len(i.requeue); n > 0 { // paid for before
 			c := i.requeue[n-1]
 			i.requeue = i.requeue[:n-1]
 			return c
 		}
 		if left := i.item.Bytes - i.next; left > 0 {
-			c := &chunk{item: i, offset: i.next, bytes: uint32(min(left, int64(s.plan.payloadBytes)))}
+			n := min(left, int64(s.plan.payloadBytes))
+			if !s.mayPost(i, n) {
+				continue
+			}
+			c := &chunk{item: i, offset: i.next, bytes: uint32(n)}
 			i.next += int64(c.bytes)
 			return c
 		}

@@ -96,7 +96,7 @@ func (s *Session) dropUnsettled() {
 		clear(g.sent[:])
 	}
 	for _, i := range s.sending {
-		i.outstanding = 0
+		i.outstanding, i.held = 0, nil
 		i.stop(s.itemError())
 	}
 }

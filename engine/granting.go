@@ -43,7 +43,7 @@ func (s *Session) takeGrant(i *sendItem, gr *SegmentGrant) error {
 		before.next = gr
 		return nil
 	}
-	seg := &segment{granted: gr.Seg, index: gr.Seg.Index, generation: gr.Seg.Generation, item: i, offset: gr.Offset,
+	seg := &segment{group: gr.Group, granted: gr.Seg, index: gr.Seg.Index, generation: gr.Seg.Generation, item: i, offset: gr.Offset,
 		memory: i.item.Memory[gr.Offset : gr.Offset+int64(gr.Bytes)], verify: i.item.Verify,
 		local: make([]uint32, len(s.plan.rails)), remote: make([]remoteRange, len(s.plan.rails))}
 	told, known := false, false
@@ -70,6 +70,11 @@ func (s *Session) takeGrant(i *sendItem, gr *SegmentGrant) error {
 	}
 	g.sent[gr.Seg.Index] = seg
 	i.outstanding++
+	if len(i.pacers) > 0 {
+		seg.held = true
+		i.held = append(i.held, seg)
+		return nil
+	}
 	s.command(g.poller, command{kind: commandSendSegment, group: g.group, send: seg})
 	return nil
 }
@@ -107,7 +112,7 @@ func (s *Session) handleSegmentAcks(m *SegmentAcks) error {
 	for k := range m.Acks {
 		a := &m.Acks[k]
 		seg := s.sentSegment(a.Group, a.Seg)
-		if seg == nil || seg.haveAck {
+		if seg == nil || seg.haveAck || seg.held {
 			return fmt.Errorf("an ack for segment %d of group %d, which is not in flight", a.Seg.Index, a.Group)
 		}
 		seg.haveAck, seg.ackCRC = true, a.CRC

@@ -38,6 +38,10 @@ type Item struct {
 	// kept mapped and unchanged by the caller until Done.
 	Memory []byte
 
+	// Pace are the limits of its rate, all of which hold; the one shared by most
+	// comes last. At most MaxPacers; a nil one counts as none.
+	Pace []*Pacer
+
 	// Done is called once, on the session's goroutine (on the caller's of Send
 	// when the session has ended before), when nothing of the item is in flight
 	// any more: Source and Memory are the caller's again. It must not block.

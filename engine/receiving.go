@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"mover/reason"
 	"mover/verbs"
@@ -133,20 +134,41 @@ func (s *Session) accept(i *recvItem) {
 }
 
 // grantSegments lets the sources of direct items write, as long as the groups'
-// segment tables have room.
+// segment tables have room. An item never holds more entries than it leaves free
+// (and the next is for who has fewest): a grant is not taken back, and a source
+// that sends slowly, because its rate is limited, would keep the whole table
+// from those who come later. A half is still more than fills the rails.
 func (s *Session) grantSegments() {
-	for more := true; more; {
-		more = false
+	var out []*recvItem // no group reaches them
+	for free := s.freeEntries(); free > 0; free = s.freeEntries() {
+		var poorest *recvItem
 		for _, i := range s.receiving {
-			if i.offer.Kind != Direct || i.phase != recvReceiving || i.failed || i.next >= i.offer.Bytes {
+			if i.offer.Kind != Direct || i.phase != recvReceiving || i.failed || i.next >= i.offer.Bytes || slices.Contains(out, i) {
 				continue
 			}
-			if g := s.groupForGrant(i); g != nil {
-				s.grantSegment(g, i)
-				more = true
+			if poorest == nil || len(i.granted) < len(poorest.granted) {
+				poorest = i
 			}
 		}
+		if poorest == nil || len(poorest.granted) >= free {
+			return
+		}
+		if g := s.groupForGrant(poorest); g != nil {
+			s.grantSegment(g, poorest)
+		} else {
+			out = append(out, poorest)
+		}
 	}
+}
+
+// freeEntries counts what can be granted in groups that have lanes.
+func (s *Session) freeEntries() (n int) {
+	for _, g := range s.groups {
+		if g.upLanes > 0 {
+			n += len(g.freeSegs)
+		}
+	}
+	return n
 }
 
 // groupForGrant takes turns among the groups that have room, and a lane on a

@@ -22,6 +22,8 @@ type segment struct {
 	inFlight   int    // WRs not completed
 	acked      bool
 
+	group     uint16
+	held      bool    // its pacers have not let it go
 	granted   SlotRef // in the generation that the peer knows
 	haveSum   bool
 	sum       uint32

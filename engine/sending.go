@@ -38,6 +38,9 @@ type sendItem struct {
 	err         *reason.Error
 	progressAt  int64
 	stopBy      int64
+	pacers      []*Pacer       // of item.Pace
+	payers      []payer        // in their queues
+	held        []*segment     // Direct: granted, waiting for pacers
 	local       []registration // Direct: source memory, by device
 	remote      []MemoryRegion // Direct: destination memory
 }
@@ -66,7 +69,17 @@ func (s *Session) startSending(item *Item) {
 		return
 	}
 	i := &sendItem{item: item, phase: sendQueued, progressAt: s.now}
+	for _, p := range item.Pace {
+		if p != nil {
+			i.pacers = append(i.pacers, p)
+		}
+	}
+	i.payers = make([]payer, len(i.pacers))
 	s.sending = append(s.sending, i)
+	if len(i.pacers) > MaxPacers {
+		i.stop(reason.New(reason.Internal, "an item with %d limits of its rate, at most %d are possible", len(i.pacers), MaxPacers))
+		return
+	}
 	if item.Bytes < 0 || item.Kind == Direct && item.Bytes > int64(len(item.Memory)) {
 		i.stop(reason.New(reason.Internal, "an item of %d bytes in %d bytes of memory", item.Bytes, len(item.Memory)))
 		return
@@ -118,6 +131,9 @@ func (i *sendItem) stop(why *reason.Error) {
 	}
 	i.phase, i.err = sendStopping, why
 	i.stopped.Store(true)
+	for k, p := range i.pacers {
+		p.leave(&i.payers[k])
+	}
 }
 
 func (s *Session) sendingItem(ref ItemRef) *sendItem {
@@ -169,6 +185,9 @@ func fromPeer(code uint16, detail string) *reason.Error {
 func (s *Session) settleSending() {
 	for at := 0; at < len(s.sending); {
 		i := s.sending[at]
+		if i.phase == sendStopping && len(i.held) > 0 {
+			s.dropHeld(i)
+		}
 		if i.outstanding == 0 && i.aux == 0 {
 			switch {
 			case i.phase == sendMoving && i.acked == i.item.Bytes:

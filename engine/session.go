@@ -50,6 +50,7 @@ type Session struct {
 
 	sending    []*sendItem // open, in order
 	turn       int         // where the fair turn among them goes on
+	paceAt     int64       // when a pacer lets the next of them go on
 	nextItem   uint64
 	inFlight   map[chunkKey]*chunk
 	auxOut     int // ops submitted by the session itself
@@ -229,6 +230,9 @@ func (s *Session) tick() int64 {
 	next = min(next, s.tickLanes(), s.tickItems())
 	if s.ackBy != 0 {
 		next = min(next, s.ackBy)
+	}
+	if s.phase == phaseUp {
+		next = min(next, s.paceAt)
 	}
 	if len(s.keep) > 0 || s.auxOut < maxAux && len(s.auxWaiting) > 0 {
 		next = min(next, s.now+1e6)

@@ -43,8 +43,10 @@ func seeds(t *testing.T, few int, f func(t *testing.T, seed uint64, replay strin
 	}
 }
 
-// drawItems adds items in both directions.
+// drawItems adds items in both directions. Some are limited in their rate, and
+// share the limits, of which one is felt.
 func (w *world) drawItems(n int, most int64, faults func() itemFaults) {
+	pacers := []*Pacer{NewPacer(8 << 20), NewPacer(1 << 30), NewPacer(0)}
 	for range n {
 		kind := Staged
 		if w.rng.IntN(2) == 0 {
@@ -54,7 +56,10 @@ func (w *world) drawItems(n int, most int64, faults func() itemFaults) {
 		if faults != nil {
 			f = faults()
 		}
-		w.addItem(w.sides[w.rng.IntN(2)], kind, w.drawSize(most), w.rng.IntN(3) > 0, f, w.rng.Int64N(5*ms))
+		i := w.addItem(w.sides[w.rng.IntN(2)], kind, w.drawSize(most), w.rng.IntN(3) > 0, f, w.rng.Int64N(5*ms))
+		if k := w.rng.IntN(2 * len(pacers)); k < len(pacers) {
+			i.item.Pace = pacers[k:]
+		}
 	}
 }
 
