@@ -36,9 +36,9 @@ func benchMemCommand() *cli.Command {
 			&cli.StringFlag{Name: "ib-dev", Aliases: []string{"d"}, Usage: "instead of devices.names: one `DEVICE`, for both processes"},
 			&cli.StringFlag{Name: "idle", Usage: "instead of pollers.idle: `spin or adaptive`"},
 			&cli.StringFlag{Name: "verify", Value: "crc32c", Usage: "`crc32c or none`"},
-			&cli.Int64Flag{Name: "item", Value: 32 << 20, Usage: "`BYTES` of one item"},
+			&cli.StringFlag{Name: "item", Value: "32MiB", Usage: "the `SIZE` of one item, a multiple of 2MiB, which is a page of the arena"},
 			&cli.IntFlag{Name: "items", Value: 2, Usage: "items in flight"},
-			&cli.Int64Flag{Name: "block", Value: 1 << 20, Usage: "`BYTES` of memory behind an item, repeated over its addresses as iperf3 repeats its block; 0: every byte has memory of its own"},
+			&cli.StringFlag{Name: "block", Value: "1MiB", Usage: "the `SIZE` of the memory behind an item, repeated over its addresses as iperf3 repeats its block; 0: every byte has memory of its own"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
 			hidden(&cli.StringFlag{Name: "role"}), hidden(&cli.StringFlag{Name: "dir"}),
 			hidden(&cli.StringFlag{Name: "fingerprint"}), hidden(&cli.StringFlag{Name: "control"}),
@@ -51,8 +51,16 @@ func benchMem(c *cli.Context) error {
 	if err := wantArgs(c); err != nil {
 		return err
 	}
-	o := memory.Options{Seconds: c.Int("seconds"), Verify: c.String("verify") == "crc32c", ItemBytes: c.Int64("item"), Items: c.Int("items"),
-		BlockBytes: c.Int64("block"), Count: c.Int("count"), Provider: c.String("provider"), Device: c.String("ib-dev"), Idle: c.String("idle")}
+	itemBytes, err := parseSize(c.String("item"))
+	if err != nil {
+		return usagef("--item: %q %w", c.String("item"), err)
+	}
+	blockBytes, err := parseSize(c.String("block"))
+	if err != nil {
+		return usagef("--block: %q %w", c.String("block"), err)
+	}
+	o := memory.Options{Seconds: c.Int("seconds"), Verify: c.String("verify") == "crc32c", ItemBytes: itemBytes, Items: c.Int("items"),
+		BlockBytes: blockBytes, Count: c.Int("count"), Provider: c.String("provider"), Device: c.String("ib-dev"), Idle: c.String("idle")}
 	if o.Count > 0 && !c.IsSet("seconds") {
 		o.Seconds = 600
 	}
@@ -70,14 +78,13 @@ func benchMem(c *cli.Context) error {
 	case o.Items < 1 || o.Items > 64:
 		return usagef("--items: %d; allowed: 1 to 64", o.Items)
 	case o.ItemBytes < 2<<20 || o.ItemBytes%(2<<20) != 0 || o.ItemBytes > 16<<30:
-		return usagef("--item: %d; allowed: a multiple of 2 MiB up to 16 GiB", o.ItemBytes)
+		return usagef("--item: %s; allowed: 2MiB to 16GiB, a multiple of 2MiB; for less, measure ports: mover bench bw --size", c.String("item"))
 	case o.BlockBytes < 0 || o.BlockBytes%4096 != 0 || o.BlockBytes > 0 && o.ItemBytes%o.BlockBytes != 0:
-		return usagef("--block: %d; allowed: 0, or a multiple of 4096 that divides --item", o.BlockBytes)
+		return usagef("--block: %s; allowed: 0, or a multiple of 4KiB that divides --item", c.String("block"))
 	}
 	if c.String("role") != "" {
 		return benchRole(c, o)
 	}
-	var err error
 	if o.Program, err = os.Executable(); err != nil {
 		return err
 	}

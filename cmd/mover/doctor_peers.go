@@ -116,6 +116,9 @@ func askPeer(ctx context.Context, control *peer.Control, name string, addresses 
 			out = append(out, fail(subject, "correct peers."+name+".fingerprint: `mover identity --fingerprint` there prints it", "%v", err))
 		case errors.Is(err, peer.ErrNoDescription):
 			out = append(out, warn(subject, "upgrade mover there", "%s is %s, and too old to tell its ports", a, name))
+		case errors.Is(err, peer.ErrBusy):
+			// It was asked a moment ago, perhaps by another doctor: it is there.
+			out = append(out, warn(subject, "run `mover doctor` again in a few seconds", "%s answers, but was asked too often just now", a))
 		default:
 			out = append(out, unreachable(name, err))
 		}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,7 +45,8 @@ func bind(ctx context.Context, address string) error {
 
 // checkFiles looks at the state directory, the certificate files and the roots.
 func checkFiles(cfg *config.Config) []finding {
-	out := []finding{checkStateDir(cfg.Node.StateDir)}
+	out := append([]finding{checkStateDir(cfg.Node.StateDir)}, checkStateDisk(cfg.Node.StateDir)...)
+	out = append(out, checkSQLite())
 	for _, f := range []struct{ setting, path string }{
 		{"api.tls_cert", cfg.API.TLSCert}, {"api.tls_key", cfg.API.TLSKey}, {"control.ca", cfg.Control.CA},
 	} {
@@ -54,7 +56,9 @@ func checkFiles(cfg *config.Config) []finding {
 		if _, err := os.ReadFile(f.path); err != nil {
 			out = append(out, fail(f.setting, "put the file there, readable by the user mover runs as", "%v", err))
 		} else {
-			out = append(out, ok(f.setting, "%s can be read", f.path))
+			if f.setting == "api.tls_key" { // of the others more is said below
+				out = append(out, ok(f.setting, "%s can be read", f.path))
+			}
 		}
 	}
 	names := make([]string, 0, len(cfg.Roots))
@@ -65,13 +69,17 @@ func checkFiles(cfg *config.Config) []finding {
 	for _, name := range names {
 		out = append(out, checkRoot(name, cfg.Roots[name]))
 	}
-	return out
+	out = append(out, checkBufferMounts(cfg)...)
+	return append(out, checkCertificates(cfg, time.Now())...)
 }
 
-// networkFileSystems are those where locks and fsync do not mean what they say.
-var networkFileSystems = map[int64]string{
-	unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.SMB2_SUPER_MAGIC: "SMB", unix.CIFS_SUPER_MAGIC: "CIFS",
-	unix.CEPH_SUPER_MAGIC: "Ceph", unix.AFS_SUPER_MAGIC: "AFS", unix.CODA_SUPER_MAGIC: "Coda", 0x0BD00BD0: "Lustre",
+// networkFileSystems are those that package job refuses, because locks and
+// fsync do not mean there what they say: magic numbers of statfs(2).
+var networkFileSystems = map[uint32]string{
+	0x6969: "NFS", 0x517B: "SMB", 0xFF534D42: "CIFS", 0xFE534D42: "SMB", 0x01021997: "9p", 0x00C36400: "Ceph", 0x65735546: "FUSE",
+	0x0BD00BD0: "Lustre", 0x01161970: "GFS2", 0x7461636F: "OCFS2", 0x5346414F: "AFS", 0x6B414653: "AFS", 0x73757245: "Coda",
+	0x564C: "NCP", 0x47504653: "GPFS", 0x19830326: "BeeGFS", 0x7C7C6673: "a folder shared by a hypervisor", 0xAAD7AAEA: "PanFS",
+	0x786F4256: "a folder shared by a hypervisor", 0x20030528: "PVFS2",
 }
 
 func checkStateDir(dir string) finding {
@@ -90,7 +98,7 @@ func checkStateDir(dir string) finding {
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(existing, &st); err == nil {
-		if name, network := networkFileSystems[int64(st.Type)]; network {
+		if name, network := networkFileSystems[uint32(st.Type)]; network {
 			return fail(subject, "choose a node.state_dir on a local disk", "%s is on %s, which can lose locks and writes", dir, name)
 		}
 	}
@@ -152,6 +160,7 @@ func checkPorts(ctx context.Context, cfg *config.Config) []finding {
 		}
 	}
 	port("api.listen", cfg.API.Listen)
+	out = append(out, checkSocket(cfg)...)
 	for _, a := range cfg.Control.Listen {
 		port("control.listen", a)
 	}

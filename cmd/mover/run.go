@@ -26,7 +26,10 @@ func runCommand() *cli.Command {
 		Usage: "run this host's node until SIGTERM or SIGINT",
 		Description: "A first run creates the node's key and certificate and an admin token in the\n" +
 			"state directory (node.state_dir), readable by its owner alone, and says where.\n" +
-			"SIGTERM or SIGINT stops it cleanly within 10 s; a second one stops it at once.",
+			"SIGTERM or SIGINT stops it cleanly within 10 s; a second one stops it at once.\n" +
+			"SIGHUP makes it read the configuration again, and take over what needs no\n" +
+			"restart: peers, delegates, roots, tokens, certificates. Jobs go on. A file with\n" +
+			"a mistake changes nothing; the log says what was wrong.",
 		Flags: []cli.Flag{configFlag()},
 		Action: withConfig(func(c *cli.Context, cfg *config.Config) error {
 			log := newLogger(cfg.Log, c.App.ErrWriter)
@@ -37,8 +40,11 @@ func runCommand() *cli.Command {
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 			defer signal.Stop(signals)
+			reloads := make(chan os.Signal, 1) // more at once are one
+			signal.Notify(reloads, unix.SIGHUP)
+			defer signal.Stop(reloads)
 			return serve(c.Context, signals, stopWithin, log, func(ctx context.Context) error {
-				return startNode(ctx, cfg, log)
+				return startNode(ctx, cfg, c.String("config"), reloads, log)
 			})
 		}),
 	}
