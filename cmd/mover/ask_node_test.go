@@ -173,7 +173,7 @@ func TestRateText(t *testing.T) {
 func TestHealthz(t *testing.T) {
 	f := newFakeNode(t)
 	f.will("GET /healthz", 200, "ok")
-	f.will("GET /readyz", 503, "draining")
+	f.will("GET /readyz", 503, v1.Problem{Status: 503, Code: v1.CodeNotReady, Detail: "draining"})
 	for _, server := range []string{f.server, socketScheme + f.socket} {
 		got := runHere(t, "mover", "healthz", "--server", server)
 		got.want(t, exitOK)

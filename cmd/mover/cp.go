@@ -139,20 +139,25 @@ func printEnded(c *cli.Context, s *client.Client, id job.ID, ended error) error 
 func specOf(c *cli.Context) (job.Spec, error) {
 	spec := job.Spec{
 		Recursive: c.Bool("recursive"), Include: c.StringSlice("include"), Exclude: c.StringSlice("exclude"),
-		Overwrite: c.String("overwrite"), Compare: c.String("compare"), Verify: c.String("verify"), Expect: c.String("expect"),
-		Priority: c.Int("priority"), OnError: c.String("on-error"),
+		Expect: c.String("expect"), Priority: c.Int("priority"),
 	}
 	for _, o := range []struct {
 		name, example string
+		to            *string
 		allowed       []string
 	}{
-		{"overwrite", job.OverwriteAlways, []string{job.OverwriteFail, job.OverwriteSkip, job.OverwriteAlways, job.OverwriteIfNewer, job.OverwriteIfDifferent}},
-		{"compare", job.CompareCRC, []string{job.CompareMtime, job.CompareCRC}},
-		{"verify", job.VerifyNone, []string{job.VerifyCRC32C, job.VerifyNone}},
-		{"on-error", job.OnErrorContinue, []string{job.OnErrorStop, job.OnErrorContinue}},
+		{"overwrite", job.OverwriteAlways, &spec.Overwrite, []string{job.OverwriteFail, job.OverwriteSkip, job.OverwriteAlways, job.OverwriteIfNewer, job.OverwriteIfDifferent}},
+		{"compare", job.CompareCRC, &spec.Compare, []string{job.CompareMtime, job.CompareCRC}},
+		{"verify", job.VerifyNone, &spec.Verify, []string{job.VerifyCRC32C, job.VerifyNone}},
+		{"on-error", job.OnErrorContinue, &spec.OnError, []string{job.OnErrorStop, job.OnErrorContinue}},
 	} {
 		if v := c.String(o.name); !slices.Contains(o.allowed, v) {
 			return spec, usagef("--%s needs one of %s after it, not %q; write: %s --%s %s SRC DST", o.name, strings.Join(o.allowed, ", "), v, path(c), o.name, o.example)
+		}
+		// What was not asked for is the node's to choose, and of a buffer it
+		// would be refused: there is nothing to overwrite, or to compare.
+		if c.IsSet(o.name) {
+			*o.to = c.String(o.name)
 		}
 	}
 	if _, err := job.ParseSelection(spec.Include, spec.Exclude); err != nil {

@@ -49,11 +49,11 @@ func checkCPU(cfg *config.Config) []finding {
 	}
 	switch n := allowed.Len(); {
 	case n >= count+2:
-		out = append(out, ok("cpu", "%d CPUs (%s), for at most %d pollers", n, allowed, count))
+		out = append(out, ok("cpu", "%s (%s), for at most %s", counted(int64(n), "CPU"), allowed, counted(int64(count), "poller")))
 	case cfg.Pollers.Idle == "spin" && n < count+1:
-		out = append(out, fail("cpu", "set pollers.idle: adaptive, lower pollers.per_node, or allow more CPUs", "%d CPUs for up to %d spinning pollers", n, count))
+		out = append(out, fail("cpu", "set pollers.idle: adaptive, lower pollers.per_node, or allow more CPUs", "%s for up to %s that spin", counted(int64(n), "CPU"), counted(int64(count), "poller")))
 	default:
-		out = append(out, warn("cpu", "allow more CPUs for speed; pollers.idle: auto then parks them when there is nothing to do", "%d CPUs for up to %d pollers and everything else: they will share", n, count))
+		out = append(out, warn("cpu", "allow more CPUs for speed; pollers.idle: auto then parks them when there is nothing to do", "%s for up to %s and everything else: they will share", counted(int64(n), "CPU"), counted(int64(count), "poller")))
 	}
 	return out
 }
@@ -94,7 +94,7 @@ func checkMemlock(cfg *config.Config, selection *device.Selection) finding {
 	} else if err != nil {
 		return warn(subject, "mount procfs on /proc", "%v", err)
 	}
-	return ok(subject, "%v, which %d devices register together, may be locked", config.Size(need), len(selection.Used()))
+	return ok(subject, "%v, which %s register together, may be locked", config.Size(need), counted(int64(len(selection.Used())), "device"))
 }
 
 func roundedMiB(n int64) config.Size { return config.Size(n &^ (1<<20 - 1)) }

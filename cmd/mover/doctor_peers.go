@@ -146,7 +146,7 @@ func matchPeer(name string, offers []engine.PortOffer, d *peer.Description) []fi
 	if len(rails) == 0 {
 		bad = fail
 	} else {
-		out = append(out, ok(subject, "%d rails: %s", len(rails), strings.Join(rails, ", ")))
+		out = append(out, ok(subject, "%s: %s", counted(int64(len(rails)), "rail"), strings.Join(rails, ", ")))
 	}
 	for _, f := range findings {
 		text := f.Found

@@ -208,7 +208,7 @@ func TestDoctorMatchesPorts(t *testing.T) {
 		want   []string
 		failed int
 	}{
-		{"alike", here, peer.Description{Ports: offers(port("ibv", "rxe7", 2))}, []string{"ok    peer b         1 rails: mlx5_0 port 1 - rxe7 port 1 (ibv, MTU 4096)"}, 0},
+		{"alike", here, peer.Description{Ports: offers(port("ibv", "rxe7", 2))}, []string{"ok    peer b         1 rail: mlx5_0 port 1 - rxe7 port 1 (ibv, MTU 4096)"}, 0},
 		{"MTU", here, peer.Description{Ports: offers(port("ibv", "rxe7", 2, isSmall))},
 			[]string{"warn  peer b         mlx5_0 port 1: its MTU is 4096, that of rxe7 port 1 there 1024; 1024 is used", "MTU 1024)"}, 0},
 		{"link layers", here, peer.Description{Ports: offers(port("ibv", "mlx5_9", 2, isIB))},
@@ -219,7 +219,7 @@ func TestDoctorMatchesPorts(t *testing.T) {
 			[]string{"fail  peer b         mlx5_0 port 1: providers differ: ibv here, soft at soft0 port 1 there (there: falling back to software verbs: no library)"}, 1},
 		{"down there", here, peer.Description{Ports: offers(port("ibv", "rxe7", 2, isDown))}, []string{"fail  peer b         mlx5_0 port 1: rxe7 port 1 there is down"}, 1},
 		{"one of two down there", offers(port("ibv", "mlx5_0", 1), port("ibv", "mlx5_1", 3)),
-			peer.Description{Ports: offers(port("ibv", "rxe7", 2, isDown), port("ibv", "rxe8", 4))}, []string{"ok    peer b         1 rails", "warn  peer b", "rxe7 port 1 there is down"}, 0},
+			peer.Description{Ports: offers(port("ibv", "rxe7", 2, isDown), port("ibv", "rxe8", 4))}, []string{"ok    peer b         1 rail", "warn  peer b", "rxe7 port 1 there is down"}, 0},
 		{"no port there", here, peer.Description{}, []string{"fail  peer b         mlx5_0 port 1: the peer offers no port"}, 1},
 	} {
 		var b strings.Builder

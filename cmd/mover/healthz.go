@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	v1 "mover/api/v1"
 )
 
 // healthWithin bounds the whole question.
@@ -81,6 +84,10 @@ func askHealth(ctx context.Context, server, caFile, page string) error {
 	defer response.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // for people; the status is the answer
 	if response.StatusCode != http.StatusOK {
+		var problem v1.Problem
+		if json.Unmarshal(text, &problem) == nil && problem.Detail != "" {
+			text = []byte(problem.Detail)
+		}
 		return fmt.Errorf("%s%s answers with HTTP status %d: %.200q", server, page, response.StatusCode, strings.TrimSpace(string(text)))
 	}
 	return nil
