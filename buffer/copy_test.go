@@ -267,11 +267,10 @@ func TestGuardPassesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, f := range map[string]func() error{
-		"a panic":         func() error { panic("mine") },
-		"nil":             func() error { var p *int; *p = 1; return nil },
-		"others' memory":  func() error { return Guard(l.Memory()[:4096], func() error { l.Memory()[8192] = 1; return nil }) },
-		"an index":        func() error { i := 5; _ = make([]int, 2)[i]; return nil },
-		"a plain runtime": func() error { var m map[int]int; m[1] = 1; return nil },
+		"a panic":        func() error { panic("mine") },
+		"nil":            func() error { var p *int; *p = 1; return nil },
+		"others' memory": func() error { return Guard(l.Memory()[:4096], func() error { l.Memory()[8192] = 1; return nil }) },
+		"an index":       func() error { i := 5; _ = make([]int, 2)[i]; return nil },
 	} {
 		func() {
 			defer func() {
