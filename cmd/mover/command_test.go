@@ -111,6 +111,9 @@ func onlyOwner(t *testing.T, dir string) {
 			return nil
 		}
 		files++
+		if d.Type() == os.ModeSocket {
+			return nil // anybody may connect who can enter the directory: the kernel says who it is
+		}
 		if info.Mode().Perm()&0o077 != 0 && !strings.HasSuffix(name, ".crt") {
 			t.Errorf("%s has mode %#o", name, info.Mode().Perm())
 		}
