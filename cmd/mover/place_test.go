@@ -95,3 +95,33 @@ func TestIsThisHost(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParseRemote: whatever is typed is refused with a word of what to write,
+// or is a place; a buffer reads back as it is shown.
+func FuzzParseRemote(f *testing.F) {
+	for _, s := range []string{"b:r/x", "b:buffer:w", "b:buffer:w+1GiB+512", "b:buffer:w+1+2+3", "b:buffer:+", ":", "b:buffer:w+99999999999999999999", "b:\xff/x", "b:buffer:w+1e9"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !isRemotePlace(s) {
+			return
+		}
+		p, err := parseRemote(s)
+		if err != nil {
+			if !strings.Contains(err.Error(), ":") {
+				t.Fatalf("%q: %v", s, err)
+			}
+			return
+		}
+		if p.buffer == "" {
+			if got := p.ofJob().FullPath(); got != p.path {
+				t.Fatalf("%q became %q", p.path, got)
+			}
+			return
+		}
+		again, err := parseRemote(placeText(p.ofJob()))
+		if err != nil || again != p {
+			t.Fatalf("%q is %+v, shown as %s, which is %+v, %v", s, p, placeText(p.ofJob()), again, err)
+		}
+	})
+}

@@ -103,3 +103,18 @@ func TestBytesText(t *testing.T) {
 		}
 	}
 }
+
+func TestProgressCountsItems(t *testing.T) {
+	var out strings.Builder
+	now := time.Unix(0, 0)
+	v := &progressView{out: &out, now: func() time.Time { return now }}
+	m := moment{state: "running", done: 5, total: 10, items: 1, itemsDone: 0, etaSeconds: -1, attempt: 1}
+	v.show(m)
+	m.items, m.itemsDone = 2000, 3
+	now = now.Add(lineEvery)
+	v.show(m) // no byte more, but an item
+	want := "running     50 %  5 B of 10 B\nrunning     50 %  5 B of 10 B  3 of 2000 items\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
