@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -143,6 +144,7 @@ func transfer(ctx context.Context, item *engine.Item, to engine.Target) (crc uin
 		}
 		whole.Append(sum, int64(len(p)))
 		item.Report(at+int64(len(p)), false, false)
+		slowDown(ctx, item, len(p))
 	}
 	return whole.CRC, nil
 }
@@ -161,6 +163,26 @@ func transferMemory(ctx context.Context, item *engine.Item, to []byte) (crc uint
 			whole.Append(engine.Checksum(to[at:end]), int64(end-at))
 		}
 		item.Report(int64(end), false, false)
+		slowDown(ctx, item, end-at)
 	}
 	return whole.CRC, nil
+}
+
+// slowDown keeps a copy within the limits of its job and of the node, each item
+// for itself: what is copied within a node does not use the network that the
+// node's limit is for.
+func slowDown(ctx context.Context, item *engine.Item, bytes int) {
+	var wait time.Duration
+	for _, p := range item.Pace {
+		if rate := p.Rate(); rate > 0 {
+			wait = max(wait, time.Duration(float64(bytes)/float64(rate)*float64(time.Second)))
+		}
+	}
+	if wait == 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"mover/buffer"
+	"mover/engine"
 	"mover/job"
 	"mover/node/config"
 	"mover/node/datapath"
@@ -45,6 +46,7 @@ type Node struct {
 	receiving *job.Receiving
 	queue     *job.Queue
 	buffers   *buffer.Registry
+	pace      *engine.Pacer // of all jobs that start here
 	registry  *prometheus.Registry
 	web       *web
 }
@@ -77,6 +79,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 		return nil, err
 	}
 	n.recoverReceiving()
+	n.pace = engine.NewPacer(rateBytes(cfg.Jobs.BandwidthLimit))
 	if err := n.openBuffers(); err != nil {
 		return nil, err
 	}

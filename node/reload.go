@@ -28,6 +28,7 @@ func (n *Node) Reload(next *config.Config) (needRestart []string, err error) {
 	try("peers", err)
 	if err == nil {
 		n.live.Store(next)
+		n.pace.SetRate(rateBytes(next.Jobs.BandwidthLimit))
 	}
 	try("api.tokens_file", n.web.tokens.Reload())
 	try("api.tls_cert", n.web.loadCertificate(next))
@@ -42,3 +43,6 @@ func trustOf(c *config.Config) peer.Trust {
 	}
 	return trust
 }
+
+// rateBytes is a rate in bytes per second, as pacers take it.
+func rateBytes(r config.Rate) int64 { return int64(r) / 8 }

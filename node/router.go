@@ -42,19 +42,21 @@ func (n router) Run(ctx context.Context, a *job.Attempt) (job.Result, error) {
 	return sh.file(ctx, root)
 }
 
-// shipping is what every kind of attempt has in common: where its items go.
+// shipping is what every kind of attempt has in common: where its items go, and
+// how fast.
 type shipping struct {
 	*Node
 	attempt *job.Attempt
 	spec    job.Spec
 	to      carrier
 	local   bool
+	pace    *engine.Pacer // the job's own
 	last    phase
 }
 
 // prepare finds the way to the destination. Local jobs need none.
 func (n *Node) prepare(ctx context.Context, a *job.Attempt) (*shipping, error) {
-	sh := &shipping{Node: n, attempt: a, spec: a.Job.Spec}
+	sh := &shipping{Node: n, attempt: a, spec: a.Job.Spec, pace: engine.NewPacer(int64(a.Limit()) / 8)}
 	if sh.spec.Destination.Node == n.cfg.Node.Name {
 		sh.local, sh.to = true, newLocal(n)
 		return sh, nil
@@ -70,6 +72,12 @@ func (n *Node) prepare(ctx context.Context, a *job.Attempt) (*shipping, error) {
 func (sh *shipping) verify() bool  { return sh.spec.Verify != job.VerifyNone }
 func (sh *shipping) durable() bool { return sh.spec.Durable == nil || *sh.spec.Durable }
 
+// pacers are those of every item of the attempt, the one that most share last.
+func (sh *shipping) pacers() []*engine.Pacer { return []*engine.Pacer{sh.pace, sh.Node.pace} }
+
+// tick does what is due while items are under way.
+func (sh *shipping) tick() { sh.pace.SetRate(int64(sh.attempt.Limit()) / 8) }
+
 // providers is how the bytes went.
 func (sh *shipping) providers() []string {
 	if sh.local {
@@ -84,6 +92,7 @@ func (sh *shipping) providers() []string {
 func (sh *shipping) sendOne(ctx context.Context, item *engine.Item) engine.ItemResult {
 	done := make(chan engine.ItemResult, 1)
 	item.Done = func(r engine.ItemResult) { done <- r }
+	item.Pace = sh.pacers()
 	sh.attempt.Phase(job.Running)
 	sh.to.Send(item)
 	tick := time.NewTicker(progressEvery)
@@ -105,6 +114,7 @@ func (sh *shipping) sendOne(ctx context.Context, item *engine.Item) engine.ItemR
 			sh.to.Cancel(item, whyEnded(ctx))
 			ended = nil
 		case <-tick.C:
+			sh.tick()
 			progress()
 		}
 	}

@@ -139,6 +139,7 @@ func (t *tree) run(ctx context.Context, send func() error) {
 			ended = nil
 			t.fail(whyEnded(ctx))
 		case <-tick.C:
+			t.tick()
 			t.progress()
 		}
 	}

@@ -200,6 +200,7 @@ func (t *tree) nextNumber() uint32 {
 
 // send sends an item that has a place.
 func (t *tree) send(s *shipment) {
+	s.item.Pace = t.pacers()
 	s.item.Done = func(r engine.ItemResult) { t.landed <- landing{s, r} }
 	t.mu.Lock()
 	t.flying[s] = struct{}{}

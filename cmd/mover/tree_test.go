@@ -396,3 +396,32 @@ func TestOtherDirections(t *testing.T) {
 		t.Errorf("plan: %d %s", status, text)
 	}
 }
+
+// TestBandwidthLimit: a job keeps to its limit, which can be taken away while it
+// runs.
+func TestBandwidthLimit(t *testing.T) {
+	a, b := pair(t, "")
+	if err := os.WriteFile(a.path("data", "f"), bytes.Repeat([]byte("0123456789abcdef"), 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for node, at := range map[string]*testNode{"b": b, "a": a} {
+		id := a.submitJob(t, map[string]any{"source": map[string]string{"path": "data/f"}, "bandwidth_limit": "8Mbit/s",
+			"destination": map[string]string{"node": node, "path": "incoming/limited"}})
+		within(t, jobLimit, "it does not move", func() bool { return a.job(t, id).Progress.BytesDone > 0 })
+		// 16 MiB at 1 MB/s take 16 s; a second later it can't have ended.
+		time.Sleep(time.Second)
+		if s := a.job(t, id); s.State != job.Running || s.Progress.BytesDone > 8<<20 {
+			t.Errorf("to %s after a second: %s, %+v", node, s.State, s.Progress)
+		}
+		status, _, text := a.call(t, http.MethodPatch, "/v1/jobs/"+id, `{"bandwidth_limit": "none"}`)
+		if status != http.StatusOK {
+			t.Fatalf("patch: %d %s", status, text)
+		}
+		if s := a.ended(t, id); s.State != job.Succeeded {
+			t.Errorf("to %s: %s, %+v", node, s.State, s.LastReason)
+		}
+		if sha256File(t, a.path("data", "f")) != sha256File(t, at.path("incoming", "limited")) {
+			t.Error("the bytes are not the same")
+		}
+	}
+}
