@@ -120,12 +120,17 @@ func (n *Node) writeBW(gid int, m messages, s perftestSetting) twoEnded {
 	return t
 }
 
-// moverSettings are what is tried of mover in the warm-up.
-var moverSettings = []perftestSetting{{}, {pinned: true}}
+// What is tried of mover in the warm-up. ib_write_bw has up to 128 messages in
+// flight; mover's ring is kept small by default, to stay in a cache.
+var (
+	moverSettings          = []perftestSetting{{}, {pinned: true}}
+	moverBandwidthSettings = append(moverSettings[:2:2], perftestSetting{options: []string{"--ring", "64MiB"}})
+)
 
 // moverBench is `mover bench TEST` on the device, with one poller that spins.
 func (n *Node) moverBench(test string, s perftestSetting, read func([]byte) (float64, error), args ...string) twoEnded {
 	common := append([]string{MoverProgram, "bench", test, "--provider", "ibv", "-d", benchDevice, "-p", perftestPort, "--idle", "spin"}, args...)
+	common = append(common, s.options...)
 	server := append(common[:len(common):len(common)], "--listen", n.Address(benchRail))
 	client := append(common[:len(common):len(common)], "--out_json_file", "-", n.Address(benchRail))
 	if s.pinned {
@@ -175,7 +180,7 @@ func readyBandwidth(ctx context.Context, l *Lab, sizeBytes, qps int) (comparison
 	if err != nil {
 		return comparison{}, err
 	}
-	mine, err := n.calibrate(ctx, moverSettings, pairs.HigherIsBetter, func(s perftestSetting) twoEnded { return n.moverBW(m, s) })
+	mine, err := n.calibrate(ctx, moverBandwidthSettings, pairs.HigherIsBetter, func(s perftestSetting) twoEnded { return n.moverBW(m, s) })
 	if err != nil {
 		return comparison{}, err
 	}
