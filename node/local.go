@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -98,14 +99,17 @@ const localBytes = 1 << 20
 
 // block is memory to copy through, page aligned and not in the Go heap, for
 // O_DIRECT.
-type block []byte
+type block struct{ bytes []byte }
 
+// blocks are for use again. One that the pool drops is unmapped with it.
 var blocks = sync.Pool{New: func() any {
 	b, err := unix.Mmap(-1, 0, localBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
-		return block(nil)
+		return (*block)(nil)
 	}
-	return block(b)
+	out := &block{b}
+	runtime.AddCleanup(out, func(b []byte) { _ = unix.Munmap(b) }, b)
+	return out
 }}
 
 // transfer copies and checksums an item's bytes.
@@ -113,7 +117,7 @@ func transfer(ctx context.Context, item *engine.Item, to engine.Target) (crc uin
 	if item.Kind == engine.Direct {
 		return transferMemory(ctx, item, to.Memory)
 	}
-	buf := blocks.Get().(block)
+	buf := blocks.Get().(*block)
 	if buf == nil {
 		return 0, reason.New(reason.Internal, "no memory for the copy")
 	}
@@ -123,7 +127,7 @@ func transfer(ctx context.Context, item *engine.Item, to engine.Target) (crc uin
 		if err := ctxReason(ctx); err != nil {
 			return 0, err
 		}
-		p := buf[:min(localBytes, item.Bytes-at)]
+		p := buf.bytes[:min(localBytes, item.Bytes-at)]
 		if _, err := item.Source.ReadAt(p, at); err != nil {
 			return 0, err
 		}

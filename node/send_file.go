@@ -88,7 +88,7 @@ func (sh *shipping) manifest(ctx context.Context, src *fileio.Source) (job.Manif
 
 // checksumFile reads a whole file.
 func checksumFile(ctx context.Context, src *fileio.Source) (crc uint32, err error) {
-	buf := blocks.Get().(block)
+	buf := blocks.Get().(*block)
 	if buf == nil {
 		return 0, reason.New(reason.Internal, "no memory for a checksum")
 	}
@@ -97,7 +97,7 @@ func checksumFile(ctx context.Context, src *fileio.Source) (crc uint32, err erro
 		if err := ctxReason(ctx); err != nil {
 			return 0, err
 		}
-		p := buf[:min(localBytes, src.Size()-at)]
+		p := buf.bytes[:min(localBytes, src.Size()-at)]
 		if _, err := src.ReadAt(p, at); err != nil {
 			return 0, err
 		}
