@@ -13,7 +13,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unve
 # -buildvcs=false: a source tree owned by another user, or an archive, builds too.
 BUILD := go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)"
 
-.PHONY: help need-go build demo run test bench lab lab-full lab-shell lab-bench lint clean
+.PHONY: help need-go build demo run test bench lab lab-full lab-shell lab-bench lint docker docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -66,6 +66,15 @@ bench: need-go ## compare with iperf3, rsync, GridFTP and cp; writes out/bench.j
 	@scripts/need-packages.sh $$(cat bench/packages.txt)
 	@mkdir -p $(OUT)
 	go run -buildvcs=false ./bench/compare
+
+docker: ## build the container image mover:VERSION
+	@scripts/docker-build.sh $(VERSION)
+
+# Debian's engine only where there is none: it would replace another vendor's.
+docker-test: need-go ## build the image without network and let two containers move files; needs root
+	@command -v dockerd >/dev/null || scripts/need-packages.sh docker.io
+	@scripts/need-packages.sh debootstrap debian-archive-keyring util-linux tar
+	@scripts/docker-test.sh $(VERSION)
 
 clean: ## remove what the other targets made
 	rm -rf $(OUT)
