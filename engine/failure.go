@@ -123,7 +123,7 @@ func (g *group) unsettled(l *lane) *laneList {
 func (g *group) ask(ref LaneRef, list *laneList, now int64) {
 	l := g.live(ref)
 	if l == nil {
-		g.violation("a question about a lane that does not exist", nil)
+		g.violation("a question about lane %d in its life %d, which does not exist", ref.Lane, ref.Epoch)
 		return
 	}
 	l.answer = list
@@ -138,7 +138,7 @@ func (g *group) answer(l *lane) {
 	missing := &laneList{}
 	for _, ref := range l.answer.slots {
 		if int(ref.Index) >= len(g.recv) {
-			g.violation("a question about a slot that does not exist", nil)
+			g.violation("a question about slot %d of %d", ref.Index, len(g.recv))
 			return
 		}
 		s := &g.recv[ref.Index]
@@ -153,7 +153,7 @@ func (g *group) answer(l *lane) {
 	}
 	for _, ref := range l.answer.segments {
 		if ref.Index >= segmentTable {
-			g.violation("a question about a segment that does not exist", nil)
+			g.violation("a question about segment %d of %d", ref.Index, segmentTable)
 			return
 		}
 		e := &g.table[ref.Index]
@@ -172,18 +172,18 @@ func (g *group) answer(l *lane) {
 func (g *group) resolve(ref LaneRef, missing *laneList) {
 	l := g.live(ref)
 	if l == nil || l.state != laneDrained {
-		g.violation("an answer about a lane that is not down", nil)
+		g.violation("an answer about lane %d in its life %d, which is not down", ref.Lane, ref.Epoch)
 		return
 	}
 	for _, m := range missing.slots {
 		if int(m.Index) >= len(g.remote) || g.remote[m.Index].local < 0 {
-			g.violation("an answer about a slot that is not in flight", nil)
+			g.violation("an answer about slot %d in generation %d, which is not in flight", m.Index, m.Generation)
 			return
 		}
 		local := uint32(g.remote[m.Index].local)
 		s := &g.local[local]
 		if s.lane != l || !sameGeneration(m.Generation, g.remote[m.Index].generation) {
-			g.violation("an answer about a slot of another lane", nil)
+			g.violation("an answer about lane %d and slot %d in generation %d, which was not sent there: it is in generation %d", l.index, m.Index, m.Generation, g.remote[m.Index].generation&generationMask)
 			return
 		}
 		g.freeRemoteSlot(m.Index)
@@ -194,7 +194,7 @@ func (g *group) resolve(ref LaneRef, missing *laneList) {
 	for _, m := range missing.segments {
 		if m.Index >= segmentTable || g.sending[m.Index] == nil || g.sending[m.Index].lane != l ||
 			g.sending[m.Index].generation != m.Generation || g.sending[m.Index].acked {
-			g.violation("an answer about a segment that is not in flight", nil)
+			g.violation("an answer about segment %d in generation %d, which is not in flight on lane %d", m.Index, m.Generation, l.index)
 			return
 		}
 		s := g.sending[m.Index]

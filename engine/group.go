@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"fmt"
 	"math"
-	"strconv"
 
 	"mover/ring"
 	"mover/verbs"
@@ -110,6 +110,14 @@ const (
 	recvGranted recvState = iota // the peer may write it
 	recvStoring                  // a worker has it
 )
+
+// String names the state in a violation.
+func (s recvState) String() string {
+	if s == recvStoring {
+		return "written and being stored"
+	}
+	return "granted"
+}
 
 // recvSlot is a receive slot of this side.
 type recvSlot struct {
@@ -238,7 +246,7 @@ func (g *group) complete(wc *verbs.WC, now int64) {
 func (g *group) received(l *lane, wc *verbs.WC, now int64) {
 	g.stageReceive(l, now)
 	if wc.Flags&verbs.WCWithImm == 0 {
-		g.violation("a message without an immediate on lane ", l)
+		g.violation("a message of %d bytes without an immediate on lane %d", wc.ByteLen, l.index)
 		return
 	}
 	kind, generation, index := splitImmediate(wc.Imm)
@@ -252,16 +260,16 @@ func (g *group) received(l *lane, wc *verbs.WC, now int64) {
 	case wc.Imm == probeImmediate(l) && !l.probed && !g.session.cfg.Dialler:
 		l.probed = true
 	default:
-		g.violation("an immediate of the wrong kind on lane ", l)
+		g.violation("an immediate of kind %d, index %d, generation %d on lane %d (for credits: %v), which takes none of that kind now",
+			kind, index, generation, l.index, l.credit)
 	}
 }
 
-// violation ends the session; the text is built on failure only.
-func (g *group) violation(what string, l *lane) {
-	if l != nil {
-		what += strconv.Itoa(int(l.index))
-	}
-	g.emit(event{kind: eventViolation, detail: what})
+// violation ends the session. The text names what arrived and what this side
+// knew, so that a line of the log is enough: an adapter that delivers twice
+// looks otherwise than a peer that lies. It is built on failure only.
+func (g *group) violation(format string, args ...any) {
+	g.emit(event{kind: eventViolation, detail: fmt.Sprintf(format, args...)})
 }
 
 // finished takes an op back from a worker.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 
 	"mover/ring"
@@ -142,6 +143,19 @@ func TestLateCreditIsIgnored(t *testing.T) {
 	n.g.credited(8, 3)
 	if got := n.events(); len(got) != 1 || got[0].kind != eventViolation {
 		t.Errorf("a credit of no slot: %+v", got)
+	}
+}
+
+// TestViolationNamesWhatArrived: an immediate that is delivered twice is told
+// from one that was never granted by the line in the log.
+func TestViolationNamesWhatArrived(t *testing.T) {
+	n := quietNode(t)
+	n.g.recv[3].generation, n.g.recv[3].state = 7, recvStoring
+	n.g.slotReceived(n.data[0], 3, 7, 100)
+	got := n.events()
+	want := "a write of 100 bytes on lane 0 to slot 3 in generation 7, which was not granted: the slot is written and being stored, in generation 7"
+	if len(got) != 1 || got[0].kind != eventViolation || !strings.Contains(got[0].detail, want) {
+		t.Errorf("got %+v, want %q", got, want)
 	}
 }
 

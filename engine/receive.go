@@ -38,16 +38,17 @@ func (g *group) postStagedReceives(l *lane, now int64) {
 // slotReceived hands a written slot to a worker.
 func (g *group) slotReceived(l *lane, index, generation, bytes uint32) {
 	if int(index) >= len(g.recv) {
-		g.violation("a write to a slot that does not exist, lane ", l)
+		g.violation("a write to slot %d of %d on lane %d", index, len(g.recv), l.index)
 		return
 	}
 	s := &g.recv[index]
 	if s.state != recvGranted || !sameGeneration(generation, s.generation) {
-		g.violation("a write to a slot that was not granted, lane ", l)
+		g.violation("a write of %d bytes on lane %d to slot %d in generation %d, which was not granted: the slot is %v, in generation %d (answered as missing: %v, credit queued: %v)",
+			bytes, l.index, index, generation, s.state, s.generation&generationMask, s.answered, s.owed)
 		return
 	}
 	if int(bytes) > g.cfg.strideBytes {
-		g.violation("a write longer than its slot, lane ", l)
+		g.violation("a write of %d bytes to slot %d of %d bytes on lane %d", bytes, index, g.cfg.strideBytes, l.index)
 		return
 	}
 	s.state, s.rail = recvStoring, l.rail

@@ -155,7 +155,7 @@ func (g *group) chunkSent(index uint32) {
 func (g *group) segmentAcked(seg SlotRef) {
 	s := g.sending[seg.Index]
 	if s == nil || s.generation != seg.Generation || s.lane == nil || s.acked {
-		g.violation("an ack for a segment that is not in flight", nil)
+		g.violation("an ack for segment %d in generation %d, which is not in flight", seg.Index, seg.Generation)
 		return
 	}
 	s.acked = true
@@ -188,23 +188,24 @@ func (g *group) tooEarly(wc *verbs.WC) bool {
 // last chunk alone; the checksum covers the rest.
 func (g *group) segmentReceived(l *lane, index, generation, bytes uint32) {
 	if index >= segmentTable {
-		g.violation("a write to a segment that does not exist", nil)
+		g.violation("a write to segment %d of %d on lane %d", index, segmentTable, l.index)
 		return
 	}
 	e := &g.table[index]
 	switch last := len(e.memory) % g.cfg.payloadBytes; {
 	case !e.granted || e.generation != generation:
-		g.violation("a write to a segment that was not granted", nil)
+		g.violation("a write on lane %d to segment %d in generation %d, which was not granted: it is granted: %v, in generation %d, being summed: %v",
+			l.index, index, generation, e.granted, e.generation, e.summing)
 		return
 	case last == 0 && int(bytes) != g.cfg.payloadBytes, last != 0 && int(bytes) != last:
-		g.violation("a segment whose last chunk has the wrong length", nil)
+		g.violation("segment %d of %d bytes ends with a chunk of %d on lane %d", index, len(e.memory), bytes, l.index)
 		return
 	}
 	if e.summing {
 		g.poller.takeBack() // the grant came after the sum: it is on its way
 	}
 	if e.summing {
-		g.violation("a write to a segment whose checksum is still computed", nil)
+		g.violation("a write on lane %d to segment %d in generation %d while the checksum of the one before is still computed", l.index, index, generation)
 		return
 	}
 	e.granted, e.summing = false, true

@@ -236,7 +236,7 @@ func (g *group) slotSent(index uint32) {
 // next generation. A repeat, after a credit lane was lost, is ignored.
 func (g *group) credited(index, generation uint32) {
 	if int(index) >= len(g.remote) {
-		g.violation("a credit for a slot that does not exist", nil)
+		g.violation("a credit for slot %d of %d", index, len(g.remote))
 		return
 	}
 	r := &g.remote[index]
@@ -244,7 +244,7 @@ func (g *group) credited(index, generation uint32) {
 		// A repeat may come late, behind the next credits on other lanes; what
 		// never was granted lies ahead.
 		if behind := (uint32(r.generation) - generation) & generationMask; behind > generationMask/2 {
-			g.violation("a credit of the wrong generation", nil)
+			g.violation("a credit for slot %d in generation %d, where %d is next (in use: %v)", index, generation, (r.generation+1)&generationMask, r.local >= 0)
 		}
 		return
 	}
