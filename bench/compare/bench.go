@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"mover/bench/pairs"
@@ -39,6 +40,8 @@ func (b *bench) measure(ctx context.Context) ([]pairs.Entry, error) {
 		more, ferr := b.fileFigures(ctx, kind)
 		entries, err = append(entries, more...), errors.Join(err, ferr)
 	}
+	more, qerr := b.queueFigures(ctx)
+	entries, err = append(entries, more...), errors.Join(err, qerr)
 	for _, watch := range []*memoryWatch{&b.source, &b.destination} {
 		if len(watch.seen) == 0 {
 			continue // no process of ours ran to its end
@@ -64,10 +67,10 @@ func (b *bench) selected(keep func(figure) bool) []figure {
 	return kept
 }
 
-// memoryFigures measures memory to memory against iperf3. The warm-up chooses
-// the peer's setting once for all of them.
+// memoryFigures measures memory to memory and buffer to buffer against iperf3.
+// The warm-up chooses the peer's setting once for all of them.
 func (b *bench) memoryFigures(ctx context.Context) (entries []pairs.Entry, err error) {
-	wanted := b.selected(func(f figure) bool { return f.kind == memoryFigure })
+	wanted := b.selected(func(f figure) bool { return f.kind == memoryFigure || f.kind == bufferFigure })
 	if len(wanted) == 0 {
 		return nil, nil
 	}
@@ -86,7 +89,11 @@ func (b *bench) memoryFigures(ctx context.Context) (entries []pairs.Entry, err e
 		return nil, fmt.Errorf("iperf3: %w", err)
 	}
 	for _, f := range wanted {
-		e, ferr := b.memoryFigure(ctx, f, peer, best)
+		figureOf := b.memoryFigure
+		if f.kind == bufferFigure {
+			figureOf = b.bufferFigure
+		}
+		e, ferr := figureOf(ctx, f, peer, best)
 		if ferr != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, ferr))
 			continue
@@ -139,28 +146,55 @@ func (b *bench) pairsOf(ctx context.Context, f figure, filesystem, setting strin
 	return f.result(filesystem, setting, oursAll, theirsAll)
 }
 
-// fileFigures measures the file figures of one file system: one source file
-// and, but in a baseline run, one pair of nodes for all of them.
-func (b *bench) fileFigures(ctx context.Context, kind placeKind) (entries []pairs.Entry, err error) {
-	wanted := b.selected(func(f figure) bool { return f.kind == fileFigure && f.place == kind })
-	if len(wanted) == 0 {
-		return nil, nil
-	}
+// newPlace makes the place that the wanted figures need: a source file if any
+// of them has use for one, else an empty one, and the tree likewise.
+func (b *bench) newPlace(ctx context.Context, kind placeKind, size int64, tree bool) (*place, error) {
 	parent := b.tmpfs
 	if kind == onDisk {
 		parent = b.disk
 	}
-	b.say("%s: generating %s under %s", kind, formatBytes(b.size), parent)
-	p, err := newPlace(ctx, kind, parent, b.size)
+	b.say("%s: generating %s under %s", kind, formatBytes(size), parent)
+	p, err := newPlace(ctx, kind, parent, size)
+	if err != nil {
+		return nil, err
+	}
+	if tree {
+		if err := p.fillTree(ctx); err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+	}
+	fact := filesystemFact{kind, parent, p.filesystem}
+	if !slices.Contains(b.filesystems, fact) {
+		b.filesystems = append(b.filesystems, fact)
+	}
+	return p, nil
+}
+
+// fileFigures measures the file and tree figures of one file system: one place
+// and, but in a baseline run, one pair of nodes for all of them.
+func (b *bench) fileFigures(ctx context.Context, kind placeKind) (entries []pairs.Entry, err error) {
+	wanted := b.selected(func(f figure) bool {
+		return (f.kind == fileFigure || f.kind == treeFigure) && f.place == kind
+	})
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	var size int64
+	if slices.ContainsFunc(wanted, func(f figure) bool { return f.kind == fileFigure }) {
+		size = b.size
+	}
+	tree := slices.ContainsFunc(wanted, func(f figure) bool { return f.kind == treeFigure })
+	p, err := b.newPlace(ctx, kind, size, tree)
 	if err != nil {
 		return nil, fmt.Errorf("%s figures: %w", kind, err)
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	b.filesystems = append(b.filesystems, filesystemFact{kind, parent, p.filesystem})
 
 	var nodes Nodes
 	if b.ours != nil {
-		if nodes, err = b.ours.StartNodes(ctx, p); err != nil {
+		// State goes to the place's own file system: on disk the job queue
+		// then pays for its durability inside the measured time, as in use.
+		if nodes, err = b.ours.StartNodes(ctx, p, p.dir); err != nil {
 			return nil, fmt.Errorf("%s figures: %w", kind, err)
 		}
 		defer func() { err = errors.Join(err, nodes.Stop()) }()
@@ -184,20 +218,20 @@ func (b *bench) fileFigures(ctx context.Context, kind placeKind) (entries []pair
 	return entries, err
 }
 
-// fileFigure measures one file figure: warm-up of both sides, then pairs. The
+// fileFigure measures one file or tree figure: warm-up of both sides, then pairs. The
 // first and the last copy of both sides are compared with the source.
 func (b *bench) fileFigure(ctx context.Context, f figure, p *place, nodes Nodes) (_ pairs.Entry, err error) {
-	peer, err := startFilePeer(ctx, f.peer, p)
+	peer, err := startFilePeer(ctx, f.peer, p, f.what())
 	if err != nil {
 		return pairs.Entry{}, err
 	}
 	defer func() { err = errors.Join(err, peer.stop()) }()
-	if err := p.warm(ctx); err != nil {
+	if err := p.warm(ctx, f.what()); err != nil {
 		return pairs.Entry{}, err
 	}
 	b.say("%s: choosing the best of %d settings", f.name, peer.settings())
 	best, err := pairs.Calibrate(ctx, peer.settings(), pairs.LowerIsBetter, func(ctx context.Context, s int) (float64, error) {
-		v, err := timeCopy(ctx, p, peer, s, 0, false)
+		v, err := timeCopy(ctx, p, f.what(), peer, s, 0, false)
 		b.say("  %s: %.2f s", peer.describe(s), v)
 		return v, err
 	})
@@ -206,15 +240,15 @@ func (b *bench) fileFigure(ctx context.Context, f figure, p *place, nodes Nodes)
 	}
 	edge := func(run int) bool { return run == 0 || run == b.pairs-1 }
 	theirs := func(ctx context.Context, run int) (float64, error) {
-		return timeCopy(ctx, p, peer, best, run, edge(run))
+		return timeCopy(ctx, p, f.what(), peer, best, run, edge(run))
 	}
 	var ours pairs.Measurement
 	if nodes != nil {
-		if _, err := timeOurs(ctx, p, nodes, f.name+"-warm-up", false); err != nil {
+		if _, err := timeOurs(ctx, p, nodes, f.what(), f.name+"-warm-up", false); err != nil {
 			return pairs.Entry{}, fmt.Errorf("mover, warm-up: %w", err)
 		}
 		ours = func(ctx context.Context, run int) (float64, error) {
-			return timeOurs(ctx, p, nodes, f.name+"-"+strconv.Itoa(run), edge(run))
+			return timeOurs(ctx, p, nodes, f.what(), f.name+"-"+strconv.Itoa(run), edge(run))
 		}
 	}
 	return b.pairsOf(ctx, f, p.filesystem, peer.describe(best), ours, theirs)

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -37,8 +39,17 @@ type copyingNodes struct {
 	corrupt bool
 }
 
-func (n *copyingNodes) Copy(_ context.Context, out string) (time.Duration, error) {
+func (n *copyingNodes) Clients() (source, destination *jobClient) { return nil, nil }
+
+func (n *copyingNodes) Copy(_ context.Context, what, out string) (time.Duration, error) {
 	n.copies = append(n.copies, out)
+	if what == treeName {
+		to := filepath.Join(n.place.incoming(), out)
+		if err := os.CopyFS(to, os.DirFS(n.place.tree())); err != nil || n.corrupt {
+			return 10 * time.Millisecond, err // os.CopyFS sets no times
+		}
+		return 10 * time.Millisecond, setTimes(n.place.tree(), to)
+	}
 	data, err := os.ReadFile(n.place.source())
 	if err != nil {
 		return 0, err
@@ -47,6 +58,24 @@ func (n *copyingNodes) Copy(_ context.Context, out string) (time.Duration, error
 		data[len(data)/2] ^= 1
 	}
 	return 10 * time.Millisecond, os.WriteFile(filepath.Join(n.place.incoming(), out), data, 0o644)
+}
+
+// setTimes gives the files below to the times of those below from.
+func setTimes(from, to string) error {
+	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, name)
+		if err != nil {
+			return err
+		}
+		return os.Chtimes(filepath.Join(to, rel), info.ModTime(), info.ModTime())
+	})
 }
 
 func (n *copyingNodes) Resident() (source, destination resident, err error) {
@@ -87,6 +116,60 @@ func TestFileFigureRefusesAWrongCopy(t *testing.T) {
 	}
 }
 
+// TestTreeFigure measures a tree against rsync; a tree whose files have not
+// the times of the source is refused.
+func TestTreeFigure(t *testing.T) {
+	if _, err := lookTool("rsync", "rsync"); err != nil {
+		t.Skip(err)
+	}
+	p := testPlace(t, onTmpfs)
+	if err := p.fillTree(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f := figure{name: "f", kind: treeFigure, peer: "rsync", place: onTmpfs}
+	b := newBench(options{pairs: 2}, nil, io.Discard)
+	e, err := b.fileFigure(t.Context(), f, p, &copyingNodes{place: p})
+	if err != nil || e.Unit != "s" || e.Ours != 0.01 || !strings.Contains(e.Setting, "-rlpt") {
+		t.Errorf("got %+v, %v", e, err)
+	}
+	if left, err := os.ReadDir(p.incoming()); err != nil || len(left) > 0 {
+		t.Errorf("copies left: %v, %v", left, err)
+	}
+	if _, err := b.fileFigure(t.Context(), f, p, &copyingNodes{place: p, corrupt: true}); err == nil || !strings.Contains(err.Error(), "is not the source") {
+		t.Errorf("a tree with other times: %v", err)
+	}
+}
+
+// TestTreeSum: every difference a copy may have is seen.
+func TestTreeSum(t *testing.T) {
+	p := testPlace(t, onTmpfs)
+	if err := p.fillTree(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(p.dir, "data", treeFile(7))
+	for what, change := range map[string]func() error{
+		"bytes":  func() error { return os.WriteFile(name, []byte("x"), 0o644) },
+		"mode":   func() error { return os.Chmod(name, 0o600) },
+		"a time": func() error { return os.Chtimes(name, time.Unix(5, 0), time.Unix(5, 0)) },
+		"a file": func() error { return os.WriteFile(name+"-more", nil, 0o644) },
+		"a name": func() error { return os.Rename(name, name+"-other") },
+	} {
+		if err := p.fillTree(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := p.treeSum
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if after, err := treeSum(t.Context(), p.tree()); err != nil || after == before {
+			t.Errorf("another sum for %s is wanted: %s, %v", what, after, err)
+		}
+		if err := os.RemoveAll(p.tree()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestPeers runs every peer that is installed, in every setting, and compares
 // what arrived.
 func TestPeers(t *testing.T) {
@@ -108,7 +191,7 @@ func TestPeers(t *testing.T) {
 			if name == "gridftp" {
 				openPath(t, p.dir)
 			}
-			peer, err := startFilePeer(t.Context(), name, p)
+			peer, err := startFilePeer(t.Context(), name, p, sourceName)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +201,7 @@ func TestPeers(t *testing.T) {
 				}
 			}()
 			for s := range peer.settings() {
-				if _, err := timeCopy(t.Context(), p, peer, s, s, true); err != nil {
+				if _, err := timeCopy(t.Context(), p, sourceName, peer, s, s, true); err != nil {
 					t.Errorf("%s: %v", peer.describe(s), err)
 				}
 			}

@@ -7,9 +7,17 @@
 //
 // # What is compared
 //
-// Memory to memory over loopback against iperf3; one 2 GiB file against a
-// GridFTP server, an rsync daemon and cp, each on tmpfs and on a disk file
+// Memory to memory, and buffer to buffer by jobs, over loopback against iperf3;
+// one 2 GiB file against a GridFTP server, an rsync daemon and cp, and 2,000
+// files of 4 KiB against the rsync daemon, each on tmpfs and on a disk file
 // system. The peers are the Debian packages listed in bench/packages.txt.
+//
+// What the service promises of its queue is held against numbers; `peer` is
+// then "target" and `theirs` the number. submits-per-second: durable submits by
+// 64 clients while slow jobs hold all places. submit-p95: one client submits
+// one after the other while a huge job moves. small-beside-huge: the p95 of a
+// hundred jobs of one small file beside a huge job, against three times what it
+// is alone. The queue is on the disk file system, what moves on tmpfs.
 //
 // # How
 //

@@ -12,9 +12,18 @@ import (
 type figureKind int
 
 const (
-	memoryFigure figureKind = iota // a rate over loopback, Gbit/s
-	fileFigure                     // the time one file takes, s
+	memoryFigure  figureKind = iota // a rate over loopback, Gbit/s
+	fileFigure                      // the time one file takes, s
+	treeFigure                      // the time 2,000 small files take, s
+	bufferFigure                    // a rate from buffer to buffer, Gbit/s
+	submitFigure                    // durable submits a second
+	latencyFigure                   // p95 of one submit while transfers run, ms
+	besideFigure                    // p95 of small jobs beside a huge one, ms
 )
+
+// ownTarget is the peer of figures that are held against a number and not
+// against another program.
+const ownTarget = "target"
 
 // placeKind names one of the two file systems a file figure runs on.
 type placeKind string
@@ -28,9 +37,9 @@ const (
 type figure struct {
 	name   string
 	kind   figureKind
-	peer   string    // "iperf3", "gridftp", "rsync", "cp"
+	peer   string    // "iperf3", "gridftp", "rsync", "cp", ownTarget
 	verify string    // mover's verify setting
-	place  placeKind // file figures only
+	place  placeKind // file and tree figures only
 	target float64   // ratio aimed at; 0: shown without a target
 }
 
@@ -45,18 +54,39 @@ var figures = []figure{
 	{name: "file2g-disk-rsync", kind: fileFigure, peer: "rsync", verify: "crc32c", place: onDisk, target: 1},
 	{name: "file2g-disk-gridftp", kind: fileFigure, peer: "gridftp", verify: "crc32c", place: onDisk},
 	{name: "file2g-disk-cp", kind: fileFigure, peer: "cp", verify: "crc32c", place: onDisk},
+	{name: "small2k-tmpfs-rsync", kind: treeFigure, peer: "rsync", verify: "crc32c", place: onTmpfs, target: 2},
+	{name: "small2k-disk-rsync", kind: treeFigure, peer: "rsync", verify: "crc32c", place: onDisk, target: 2},
+	{name: "buffer-none-iperf3", kind: bufferFigure, peer: "iperf3", verify: "none", target: 1.0},
+	{name: "buffer-crc32c-iperf3", kind: bufferFigure, peer: "iperf3", verify: "crc32c", target: 0.75},
+	{name: "submits-per-second", kind: submitFigure, peer: ownTarget, verify: "crc32c", target: 1},
+	{name: "submit-p95", kind: latencyFigure, peer: ownTarget, verify: "crc32c", target: 1},
+	{name: "small-beside-huge", kind: besideFigure, peer: ownTarget, verify: "crc32c", target: 1},
+}
+
+// what is the name, in the data folder, of what a file or tree figure copies.
+func (f figure) what() string {
+	if f.kind == treeFigure {
+		return treeName
+	}
+	return sourceName
 }
 
 func (f figure) orientation() pairs.Orientation {
-	if f.kind == memoryFigure {
+	switch f.kind {
+	case memoryFigure, bufferFigure, submitFigure:
 		return pairs.HigherIsBetter
 	}
 	return pairs.LowerIsBetter
 }
 
 func (f figure) unit() string {
-	if f.kind == memoryFigure {
+	switch f.kind {
+	case memoryFigure, bufferFigure:
 		return "Gbit/s"
+	case submitFigure:
+		return "1/s"
+	case latencyFigure, besideFigure:
+		return "ms"
 	}
 	return "s"
 }

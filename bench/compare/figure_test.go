@@ -14,6 +14,9 @@ func TestFiguresAndTargets(t *testing.T) {
 		"mem-none-iperf3": 1, "mem-crc32c-iperf3": 0.75,
 		"file2g-tmpfs-gridftp": 1.3, "file2g-tmpfs-cp": 0.33, "file2g-tmpfs-rsync": 3,
 		"file2g-disk-rsync": 1, "file2g-disk-gridftp": 0, "file2g-disk-cp": 0,
+		"small2k-tmpfs-rsync": 2, "small2k-disk-rsync": 2,
+		"buffer-none-iperf3": 1, "buffer-crc32c-iperf3": 0.75,
+		"submits-per-second": 1, "submit-p95": 1, "small-beside-huge": 1,
 	}
 	for _, f := range figures {
 		target, ok := want[f.name]

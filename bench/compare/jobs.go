@@ -16,15 +16,15 @@ const (
 	// changes.
 	longPoll = "30s"
 	// quickAnswer is what tells a long poll from a server that answers at
-	// once; after one of the latter the harness pauses as long, so that
-	// watching a job does not take the CPU the job needs.
+	// once, with nothing new; after one of the latter the harness pauses as
+	// long, so that watching a job does not take the CPU the job needs.
 	quickAnswer = 5 * time.Millisecond
 	// answerLimit bounds what is read of one answer.
 	answerLimit = 1 << 20
 )
 
 // jobClient submits jobs to a node and waits for them, over HTTP as any user
-// would. It is used by one goroutine.
+// would. Once it has its token it may be used by many goroutines at once.
 type jobClient struct {
 	base  string // "http://127.0.0.1:PORT"
 	token string
@@ -37,21 +37,26 @@ func newJobClient(port int) *jobClient {
 	return &jobClient{
 		base: "http://" + loopback(port),
 		// More than longPoll.
-		http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{}},
+		// A connection is kept for every client of the busiest figure.
+		http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: submitClients + 1}},
 	}
 }
 
 type jobPlace struct {
-	Node string `json:"node,omitempty"`
-	Path string `json:"path"`
+	Node   string `json:"node,omitempty"`
+	Path   string `json:"path,omitempty"`
+	Buffer string `json:"buffer,omitempty"`
 }
 
 // jobRequest is the part of a job the harness uses.
 type jobRequest struct {
 	Source      jobPlace `json:"source"`
 	Destination jobPlace `json:"destination"`
+	Recursive   bool     `json:"recursive,omitempty"`
 	Verify      string   `json:"verify"`
 	Durable     bool     `json:"durable"`
+	// BandwidthLimit is a rate with its unit, "64KiB/s"; empty is none.
+	BandwidthLimit string `json:"bandwidth_limit,omitempty"`
 }
 
 // jobState is the part of a job's answer the harness uses.
@@ -68,55 +73,106 @@ type jobState struct {
 // with the job as the server shows it. So is a success that is not as verified
 // or durable as was asked: it would be measured against peers that are.
 func (c *jobClient) run(ctx context.Context, job jobRequest) error {
+	id, err := c.submit(ctx, job)
+	if err != nil {
+		return err
+	}
+	now, text, err := c.await(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case now.State != "succeeded":
+		return fmt.Errorf("job %s ended %s: %s", id, now.State, text)
+	case now.Result.Durable != job.Durable || now.Result.Verified != (job.Verify == "crc32c"):
+		return fmt.Errorf("job %s succeeded, but not verified and durable as asked: %s", id, text)
+	}
+	return nil
+}
+
+// submit submits a job and returns its ID: it is on disk then.
+func (c *jobClient) submit(ctx context.Context, job jobRequest) (id string, err error) {
 	body, err := json.Marshal(job)
 	if err != nil {
-		return fmt.Errorf("submitting a job: %w", err)
+		return "", fmt.Errorf("submitting a job: %w", err)
 	}
 	var submitted jobState
 	if _, err := c.call(ctx, http.MethodPost, "/v1/jobs", body, http.StatusAccepted, &submitted); err != nil {
-		return fmt.Errorf("submitting a job: %w", err)
+		return "", fmt.Errorf("submitting a job: %w", err)
 	}
 	if submitted.ID == "" {
-		return fmt.Errorf("submitting a job: the answer names no id")
+		return "", fmt.Errorf("submitting a job: the answer names no id")
 	}
+	return submitted.ID, nil
+}
+
+// await returns the job, and its text, once it has ended.
+func (c *jobClient) await(ctx context.Context, id string) (now jobState, text string, err error) {
 	for {
-		var now jobState
-		asked := time.Now()
-		text, err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(submitted.ID)+"?wait="+longPoll, nil, http.StatusOK, &now)
-		if err != nil {
-			return fmt.Errorf("waiting for job %s: %w", submitted.ID, err)
+		before, asked := now.State, time.Now()
+		now, text, err = c.get(ctx, id, longPoll)
+		if err != nil || terminal[now.State] {
+			return now, text, err
 		}
-		switch now.State {
-		case "succeeded":
-			if now.Result.Durable != job.Durable || now.Result.Verified != (job.Verify == "crc32c") {
-				return fmt.Errorf("job %s succeeded, but not verified and durable as asked: %s", submitted.ID, text)
-			}
-			return nil
-		case "partial", "failed", "canceled", "expired":
-			return fmt.Errorf("job %s ended %s: %s", submitted.ID, now.State, text)
-		}
-		if time.Since(asked) < quickAnswer {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("waiting for job %s: %w", submitted.ID, ctx.Err())
-			case <-time.After(quickAnswer):
+		if now.State == before && time.Since(asked) < quickAnswer {
+			if err := pause(ctx, quickAnswer); err != nil {
+				return now, text, fmt.Errorf("waiting for job %s: %w", id, err)
 			}
 		}
 	}
 }
 
+// awaitStart returns the job, and its text, once it is not queued any more. It
+// asks again and again: a long poll misses a state that was there before it.
+func (c *jobClient) awaitStart(ctx context.Context, id string) (now jobState, text string, err error) {
+	for {
+		now, text, err = c.get(ctx, id, "0s")
+		if err != nil || now.State != "queued" {
+			return now, text, err
+		}
+		if err := pause(ctx, quickAnswer); err != nil {
+			return now, text, fmt.Errorf("waiting for job %s to start: %w", id, err)
+		}
+	}
+}
+
+// get returns the job and its text; the server may wait for its next state.
+func (c *jobClient) get(ctx context.Context, id, wait string) (now jobState, text string, err error) {
+	text, err = c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"?wait="+wait, nil, http.StatusOK, &now)
+	if err != nil {
+		err = fmt.Errorf("waiting for job %s: %w", id, err)
+	}
+	return now, text, err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// terminal are the states a job does not leave.
+var terminal = map[string]bool{"succeeded": true, "partial": true, "failed": true, "canceled": true, "expired": true}
+
+// cancel ends a job that has not ended.
+func (c *jobClient) cancel(ctx context.Context, id string) error {
+	var now jobState
+	if _, err := c.call(ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/cancel", nil, http.StatusOK, &now); err != nil {
+		return fmt.Errorf("canceling job %s: %w", id, err)
+	}
+	return nil
+}
+
 // call makes one request, decodes the answer into out, and returns its text.
 // A status other than want is an error that carries the answer.
 func (c *jobClient) call(ctx context.Context, method, path string, body []byte, want int, out any) (text string, err error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Authorization", "Bearer "+c.token)
+	contentType := ""
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		contentType = "application/json"
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.send(ctx, method, path, body, contentType)
 	if err != nil {
 		return "", err
 	}
@@ -133,6 +189,20 @@ func (c *jobClient) call(ctx context.Context, method, path string, body []byte, 
 		return text, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return text, nil
+}
+
+// send makes one request with the token. The caller must close the answer's
+// body.
+func (c *jobClient) send(ctx context.Context, method, path string, body []byte, contentType string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	return c.http.Do(req)
 }
 
 // ready is a readiness check of the node.

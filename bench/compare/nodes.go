@@ -28,12 +28,13 @@ const (
 )
 
 // nodePair is Nodes by two `mover run --config` processes on loopback.
-// Everything the nodes write besides copies is in dir.
+// Everything the nodes write besides copies is in dir, of buffers too but
+// their memory.
 type nodePair struct {
 	bin                 string
 	dir                 string
 	place               *place
-	client              *jobClient
+	client, receiver    *jobClient // of the source and of the destination
 	source, destination *daemon
 }
 
@@ -50,10 +51,8 @@ func (s nodeSetup) configFile() string { return s.stateDir + ".yaml" }
 
 // startNodePair gives both nodes an identity, writes their configurations with
 // each other's fingerprints, starts them and waits until both are ready.
-func startNodePair(ctx context.Context, bin string, p *place) (_ *nodePair, err error) {
-	// State goes to the place's own file system: on disk the job queue then
-	// pays for its durability inside the measured time, as in real use.
-	dir, err := os.MkdirTemp(p.dir, "nodes-")
+func startNodePair(ctx context.Context, bin string, p *place, state string) (_ *nodePair, err error) {
+	dir, err := os.MkdirTemp(state, "nodes-")
 	if err != nil {
 		return nil, fmt.Errorf("making the nodes' directory: %w", err)
 	}
@@ -83,13 +82,24 @@ func startNodePair(ctx context.Context, bin string, p *place) (_ *nodePair, err 
 	if n.source, err = n.start(ctx, a); err != nil {
 		return nil, err
 	}
-	token, err := os.ReadFile(a.tokenFile())
-	if err != nil {
-		return nil, fmt.Errorf("the token of node %s: %w", a.name, err)
+	if n.client, err = a.newClient(); err != nil {
+		return nil, err
 	}
-	n.client = newJobClient(a.apiPort)
-	n.client.token = strings.TrimSpace(string(token))
+	if n.receiver, err = b.newClient(); err != nil {
+		return nil, err
+	}
 	return n, nil
+}
+
+// newClient is a client of a running node, with its token.
+func (s nodeSetup) newClient() (*jobClient, error) {
+	token, err := os.ReadFile(s.tokenFile())
+	if err != nil {
+		return nil, fmt.Errorf("the token of node %s: %w", s.name, err)
+	}
+	c := newJobClient(s.apiPort)
+	c.token = strings.TrimSpace(string(token))
+	return c, nil
 }
 
 // identify chooses ports and has mover create a node's identity in its state
@@ -187,21 +197,29 @@ func (n *nodePair) start(ctx context.Context, s nodeSetup) (*daemon, error) {
 	return d, nil
 }
 
-func (n *nodePair) Copy(ctx context.Context, out string) (time.Duration, error) {
+func (n *nodePair) Clients() (source, destination *jobClient) { return n.client, n.receiver }
+
+func (n *nodePair) Copy(ctx context.Context, what, out string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, clientDeadline)
 	defer cancel()
 	start := time.Now()
-	err := n.client.run(ctx, jobRequest{
-		Source:      jobPlace{Path: "data/" + sourceName},
-		Destination: jobPlace{Node: string(destinationNode), Path: "incoming/" + out},
-		Verify:      "crc32c",
-		Durable:     true,
-	})
+	err := n.client.run(ctx, copyJob(what, out))
 	took := time.Since(start)
 	if err != nil {
 		return 0, fmt.Errorf("%w%s", err, n.said())
 	}
 	return took, nil
+}
+
+// copyJob is the job that Copy runs.
+func copyJob(what, out string) jobRequest {
+	return jobRequest{
+		Source:      jobPlace{Path: "data/" + what},
+		Destination: jobPlace{Node: string(destinationNode), Path: "incoming/" + out},
+		Recursive:   what == treeName,
+		Verify:      "crc32c",
+		Durable:     true,
+	}
 }
 
 // said is the end of what the nodes logged, for errors.
@@ -226,8 +244,10 @@ func (n *nodePair) Resident() (source, destination resident, err error) {
 }
 
 func (n *nodePair) Stop() error {
-	if n.client != nil {
-		n.client.http.CloseIdleConnections()
+	for _, c := range []*jobClient{n.client, n.receiver} {
+		if c != nil {
+			c.http.CloseIdleConnections()
+		}
 	}
 	return errors.Join(n.source.stop(), n.destination.stop(), os.RemoveAll(n.dir))
 }

@@ -122,12 +122,12 @@ func TestNodePair(t *testing.T) {
 	if v, err := mover.Version(t.Context()); err != nil || v != "mover stand-in" {
 		t.Errorf("version %q, %v", v, err)
 	}
-	nodes, err := mover.StartNodes(t.Context(), p)
+	nodes, err := mover.StartNodes(t.Context(), p, p.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pair := nodes.(*nodePair)
-	if _, err := timeOurs(t.Context(), p, nodes, "out-1", true); err != nil {
+	if _, err := timeOurs(t.Context(), p, nodes, sourceName, "out-1", true); err != nil {
 		t.Error(err)
 	}
 	source, destination, err := nodes.Resident()
@@ -138,7 +138,7 @@ func TestNodePair(t *testing.T) {
 	if err := os.Remove(p.source()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nodes.Copy(t.Context(), "out-2"); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := nodes.Copy(t.Context(), sourceName, "out-2"); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a refused job gives %v", err)
 	}
 	if err := nodes.Stop(); err != nil {
@@ -156,7 +156,7 @@ func TestNodePair(t *testing.T) {
 
 func TestNodePairThatDoesNotStart(t *testing.T) {
 	p := testPlace(t, onTmpfs)
-	_, err := (&binary{path: "/bin/false"}).StartNodes(t.Context(), p)
+	_, err := (&binary{path: "/bin/false"}).StartNodes(t.Context(), p, p.dir)
 	if err == nil {
 		t.Fatal("nodes that are /bin/false started")
 	}

@@ -21,17 +21,20 @@ type Ours interface {
 	// Memory moves memory to memory between two processes over loopback for
 	// about the given number of seconds. verify is "none" or "crc32c".
 	Memory(ctx context.Context, verify string, seconds int) (memoryRun, error)
-	// StartNodes starts two nodes that serve a place. The caller must stop
+	// StartNodes starts two nodes that serve a place and keep their state,
+	// the job queue with it, below the directory state. The caller must stop
 	// them.
-	StartNodes(ctx context.Context, p *place) (Nodes, error)
+	StartNodes(ctx context.Context, p *place, state string) (Nodes, error)
 }
 
 // Nodes are two running nodes, a (source) and b (destination).
 type Nodes interface {
-	// Copy runs one job that copies the source of the place to the name out
-	// in its incoming folder, verified and durable, and returns the time from
-	// submit to succeeded.
-	Copy(ctx context.Context, out string) (time.Duration, error)
+	// Copy runs one job that copies what (a name in the place's data folder,
+	// a tree if it is treeName) to the name out in its incoming folder,
+	// verified and durable, and returns the time from submit to succeeded.
+	Copy(ctx context.Context, what, out string) (time.Duration, error)
+	// Clients are clients of both, for figures that do more than copy.
+	Clients() (source, destination *jobClient)
 	// Resident is the peak resident memory of both processes so far.
 	Resident() (source, destination resident, err error)
 	// Stop ends both nodes. It is called once.
@@ -103,8 +106,8 @@ func parseMemoryRun(report []byte, verify string) (memoryRun, error) {
 	return r, nil
 }
 
-func (b *binary) StartNodes(ctx context.Context, p *place) (Nodes, error) {
-	n, err := startNodePair(ctx, b.path, p)
+func (b *binary) StartNodes(ctx context.Context, p *place, state string) (Nodes, error) {
+	n, err := startNodePair(ctx, b.path, p, state)
 	if err != nil {
 		return nil, fmt.Errorf("starting two nodes on %s: %w", p.kind, err)
 	}

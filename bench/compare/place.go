@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -36,6 +35,7 @@ const (
 // place is a work directory on one of the two file systems:
 //
 //	data/file2g   the source
+//	data/small2k  the tree of small files, after fillTree
 //	incoming/     where mover publishes
 //	peer/         where the peers write; on a root run owned by nobody,
 //	              because the GridFTP server refuses to serve as root
@@ -45,6 +45,7 @@ type place struct {
 	filesystem string // as the kernel names it
 	size       int64  // of the source, bytes
 	sourceSum  string // SHA-256, hex
+	treeSum    string // of the tree, as treeSum makes it; empty without one
 }
 
 func (p *place) source() string   { return filepath.Join(p.dir, "data", sourceName) }
@@ -176,10 +177,14 @@ func generate(ctx context.Context, path string, size int64) (sum string, err err
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// warm reads the source once, so that it is in the page cache for whoever
-// copies first.
-func (p *place) warm(ctx context.Context) error {
-	_, err := sha256File(ctx, p.source())
+// warm reads what the figure copies once, so that it is in the page cache for
+// whoever copies first.
+func (p *place) warm(ctx context.Context, what string) (err error) {
+	if what == treeName {
+		_, err = treeSum(ctx, p.tree())
+	} else {
+		_, err = sha256File(ctx, p.source())
+	}
 	return err
 }
 
@@ -199,20 +204,24 @@ func (p *place) settle() error {
 
 // discard removes a copy after it was measured and settles the file system.
 func (p *place) discard(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing a copy: %w", err)
+	if err := remove(path); err != nil {
+		return err
 	}
 	return p.settle()
 }
 
-// check compares a copy with the source.
-func (p *place) check(ctx context.Context, path string) error {
-	sum, err := sha256File(ctx, path)
+// check compares a copy with what was copied, which is sourceName or treeName.
+func (p *place) check(ctx context.Context, what, path string) error {
+	sumOf, want := sha256File, p.sourceSum
+	if what == treeName {
+		sumOf, want = treeSum, p.treeSum
+	}
+	sum, err := sumOf(ctx, path)
 	if err != nil {
 		return err
 	}
-	if sum != p.sourceSum {
-		return fmt.Errorf("the copy %s is not the source: sha256 %s instead of %s", filepath.Base(path), sum, p.sourceSum)
+	if sum != want {
+		return fmt.Errorf("the copy %s is not the source: sha256 %s instead of %s", filepath.Base(path), sum, want)
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 // rsyncSettings: to and from a daemon, each into a temporary file that is
 // renamed (rsync's way, and mover's) and in place. --whole-file always: the
 // destination does not exist, so the delta algorithm has nothing to work
-// with. No compression: the data is random.
+// with. No compression: the data is random. Of a tree it keeps what mover keeps
+// by default: links, permissions and times.
 var rsyncSettings = []struct {
 	pull bool
 	args []string
@@ -28,6 +29,7 @@ var rsyncSettings = []struct {
 type rsync struct {
 	path   string
 	place  *place
+	what   string // sourceName or treeName
 	dir    string // configuration, log, pid file
 	url    string
 	daemon *daemon
@@ -35,7 +37,7 @@ type rsync struct {
 
 // startRsync starts the daemon with a configuration of its own. The caller
 // must stop it.
-func startRsync(ctx context.Context, p *place) (*rsync, error) {
+func startRsync(ctx context.Context, p *place, what string) (*rsync, error) {
 	path, err := lookTool("rsync", "rsync")
 	if err != nil {
 		return nil, err
@@ -48,7 +50,7 @@ func startRsync(ctx context.Context, p *place) (*rsync, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rsync configuration: %w", err)
 	}
-	r := &rsync{path: path, place: p, dir: dir, url: "rsync://127.0.0.1:" + strconv.Itoa(port)}
+	r := &rsync{path: path, place: p, what: what, dir: dir, url: "rsync://127.0.0.1:" + strconv.Itoa(port)}
 	config := filepath.Join(dir, "rsyncd.conf")
 	if err := os.WriteFile(config, []byte(rsyncdConf(p, dir, os.Geteuid() == 0)), 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("rsync configuration: %w", err), r.stop())
@@ -91,6 +93,9 @@ func (r *rsync) describe(setting int) string {
 
 func (r *rsync) args(setting int) []string {
 	args := append([]string{}, rsyncSettings[setting].args...)
+	if r.what == treeName {
+		args = append(args, "-rlpt")
+	}
 	if r.place.durable() {
 		args = append(args, "--fsync")
 	}
@@ -98,9 +103,12 @@ func (r *rsync) args(setting int) []string {
 }
 
 func (r *rsync) copy(ctx context.Context, setting int, dst string) error {
-	from, to := r.place.source(), r.url+"/peer/"+filepath.Base(dst)
+	from, to := filepath.Join(r.place.dir, "data", r.what), r.url+"/peer/"+filepath.Base(dst)
 	if rsyncSettings[setting].pull {
-		from, to = r.url+"/data/"+sourceName, dst
+		from, to = r.url+"/data/"+r.what, dst
+	}
+	if r.what == treeName {
+		from += "/" // what is in it, into dst
 	}
 	_, err := runClient(ctx, clientDeadline, nil, r.path, append(r.args(setting), from, to)...)
 	return err
