@@ -135,7 +135,7 @@ func TestTreeFigure(t *testing.T) {
 	if left, err := os.ReadDir(p.incoming()); err != nil || len(left) > 0 {
 		t.Errorf("copies left: %v, %v", left, err)
 	}
-	if _, err := b.fileFigure(t.Context(), f, p, &copyingNodes{place: p, corrupt: true}); err == nil || !strings.Contains(err.Error(), "is not the source") {
+	if _, err := timeOurs(t.Context(), p, &copyingNodes{place: p, corrupt: true}, treeName, "wrong", true); err == nil || !strings.Contains(err.Error(), "is not the source") {
 		t.Errorf("a tree with other times: %v", err)
 	}
 }

@@ -99,8 +99,6 @@ func treeSum(ctx context.Context, top string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// hasTree says whether fillTree was called.
-func (p *place) hasTree() bool { return p.treeSum != "" }
 
 // remove deletes a copy, file or tree, that may not be there.
 func remove(path string) error {
