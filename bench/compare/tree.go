@@ -99,7 +99,6 @@ func treeSum(ctx context.Context, top string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-
 // remove deletes a copy, file or tree, that may not be there.
 func remove(path string) error {
 	if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
