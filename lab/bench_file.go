@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"mover/client"
+	"mover/job"
 	"mover/lab/remote"
 )
 
@@ -65,6 +67,7 @@ func readyFile(ctx context.Context, l *Lab) (comparison, error) {
 	}
 	return comparison{ours: f.move, theirs: f.rcopy, filesystem: "tmpfs", setting: "rcopy, not verified; mover: verified",
 		end: func(ctx context.Context) error {
+			f.profile(ctx)
 			return errors.Join(f.nodes(ctx, syscall.SIGCONT), server.Signal(ctx, syscall.SIGKILL))
 		},
 	}, nil
@@ -75,6 +78,7 @@ type fileRace struct {
 	lab     *Lab
 	sum     string // of the file
 	stopped bool   // the nodes are
+	last    job.ID // of the file's last job
 }
 
 // nodes stops both nodes, or lets them go on.
@@ -116,10 +120,34 @@ func (f *fileRace) job(ctx context.Context, name string) (float64, error) {
 	if s, err = a.WaitSucceeded(ctx, s.ID); err != nil {
 		return 0, err
 	}
+	f.last = s.ID
 	if s.Result == nil || !s.Result.Verified || !s.Result.Durable {
 		return 0, fmt.Errorf("the job is not verified and durable: %s", brief(s))
 	}
 	return s.Result.Seconds, nil
+}
+
+// profile shows how long the last job was in each state.
+func (f *fileRace) profile(ctx context.Context) {
+	if err := f.nodes(ctx, syscall.SIGCONT); err != nil {
+		return
+	}
+	api, err := f.lab.A.API(ctx)
+	if err != nil {
+		return
+	}
+	page, err := api.Events(ctx, client.EventOptions{Job: &f.last, Limit: 100})
+	if err != nil {
+		f.lab.Note("the events of the last job: %v", err)
+		return
+	}
+	var text []string
+	for i, e := range page.Events {
+		if i > 0 {
+			text = append(text, fmt.Sprintf("%s %.3f s", page.Events[i-1].State, e.At.Sub(page.Events[i-1].At).Seconds()))
+		}
+	}
+	f.lab.Step("   mover's last job was %s", strings.Join(text, ", "))
 }
 
 // rcopy copies the file with rcopy and returns the seconds.
