@@ -118,9 +118,10 @@ func newFakeNode(tb testing.TB, slots, payload, lanes, depth int) *fakeNode {
 	n.Poller = NewPoller(PollerConfig{Work: NewWorkQueue(1024, noPool{}), Waker: fakeWaker{}})
 	n.session = NewSession(SessionConfig{Waker: fakeWaker{}, Log: func(string, ...any) {}})
 	stride := payload + MaxTrailerBytes
-	rail := &groupRail{shown: &Rail{}, limit: 1 << 40}
+	rail := &groupRail{shown: &Rail{}, limit: 1 << 40, lkeys: make([]uint32, 1), remote: make([]remoteRegion, 1)}
 	g := &group{session: n.session, poller: n.Poller, cqs: []verbs.CQ{n.cq}, rails: []*groupRail{rail},
-		cfg:   groupConfig{payloadBytes: payload, strideBytes: stride, laneDeadline: 6 * s1, probeDeadline: 2 * s1, drainTimeout: 2 * s1},
+		cfg: groupConfig{payloadBytes: payload, strideBytes: stride, localShift: wholeShare, remoteShift: wholeShare,
+			laneDeadline: 6 * s1, probeDeadline: 2 * s1, drainTimeout: 2 * s1},
 		local: make([]localSlot, slots), remote: make([]remoteSlot, slots), recv: make([]recvSlot, slots),
 		loaded: newFIFO(slots), queued: newFIFO(segmentTable), owed: newFIFO(slots), lanes: make([]*lane, lanes+1),
 		sendMemory: alignedMemory(int64(slots * stride)), recvMemory: alignedMemory(int64(slots * stride))}

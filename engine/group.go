@@ -66,6 +66,7 @@ type group struct {
 // groupConfig are the numbers that both sides agreed on, and the times.
 type groupConfig struct {
 	payloadBytes, strideBytes int
+	localShift, remoteShift   uint8 // a slot's index >> shift is that of its region
 	laneDeadline              int64 // a posted WR without completion takes the lane down
 	probeDeadline             int64 // the same for a probe
 	drainTimeout              int64
@@ -73,16 +74,23 @@ type groupConfig struct {
 
 // groupRail is a rail as one group sees it.
 type groupRail struct {
-	index    uint16 // in the session
-	shown    *Rail  // for others to read
-	lkey     uint32 // of the send slots
-	addr     uint64 // of the peer's receive slots
-	rkey     uint32
+	index    uint16         // in the session
+	shown    *Rail          // for others to read
+	lkeys    []uint32       // of the send slots, by slot >> localShift
+	remote   []remoteRegion // the peer's receive slots, by slot >> remoteShift
 	credit   *lane
 	cq       verbs.CQ // of its device
 	lost     error    // why cq completes nothing more
 	inFlight int64    // bytes posted and not credited or acked
 	limit    int64    // rate x 5 ms, at least four slots
+}
+
+// remoteRegion is a registered piece of the peer's receive slots.
+type remoteRegion struct {
+	// origin plus slot x stride is a slot's address. It lies before the region
+	// by the slots of those before it, and may wrap around for that.
+	origin uint64
+	rkey   uint32
 }
 
 // localSlot is a send slot: free, being read, loaded, or sent and kept until

@@ -57,8 +57,14 @@ type PortOffer struct {
 type GroupOpen struct {
 	Group       uint16
 	Slots       uint32 // slots 0..Slots-1 are granted with generation 0
-	StrideBytes uint32 // slot i starts at Addr + i*StrideBytes
-	Regions     []Region
+	StrideBytes uint32 // from one slot to the next of its region
+	// Regions are those of the first rail, in the order of their slots, then of
+	// the next.
+	Regions []Region
+	// RegionSlots is how many slots a region holds, a power of two; the last
+	// one of a rail holds the rest. 0: every rail has one region with all slots,
+	// as wherever a device registers the share whole.
+	RegionSlots uint32
 }
 
 // Region is where a rail's QPs may write: the same memory has another rkey,

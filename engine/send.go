@@ -158,8 +158,9 @@ func (g *group) postSlot(now int64) bool {
 	wr.WRID = wrID(wrSlot, l, index)
 	wr.Op = verbs.OpWriteWithImm
 	wr.Imm = immediate(immSlot, r.generation, remote)
-	wr.RemoteAddr, wr.RKey = l.rail.addr+offset, l.rail.rkey
-	sge.Addr, sge.Length, sge.LKey = addressOf(g.slotMemory(g.sendMemory, index)), s.bytes, l.rail.lkey
+	to := &l.rail.remote[remote>>g.cfg.remoteShift]
+	wr.RemoteAddr, wr.RKey = to.origin+offset, to.rkey
+	sge.Addr, sge.Length, sge.LKey = addressOf(g.slotMemory(g.sendMemory, index)), s.bytes, l.rail.lkeys[index>>g.cfg.localShift]
 	add(&g.poller.stats.Slots, 1)
 	if l.stagedSends == chainWRs {
 		g.doorbell(l, now)

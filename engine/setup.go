@@ -93,7 +93,11 @@ func (s *Session) handleOpen(peer *Open) error {
 		return nil
 	}
 	for _, g := range s.groups {
-		s.send(&GroupOpen{Group: g.id, Slots: uint32(g.slots), StrideBytes: uint32(g.cfg.strideBytes), Regions: g.regions})
+		m := &GroupOpen{Group: g.id, Slots: uint32(g.slots), StrideBytes: uint32(g.cfg.strideBytes), Regions: g.regions}
+		if g.cfg.localShift != wholeShare {
+			m.RegionSlots = 1 << g.cfg.localShift
+		}
+		s.send(m)
 	}
 	return nil
 }
@@ -165,6 +169,10 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 		return reason.New(reason.PeerRefused, "a share of %d bytes holds %d slots of %d, a lane group needs %d: raise memory.session_share or lower session.slot_payload",
 			share, slots, stride, minSlots)
 	}
+	shift, err := s.shareShift(id, slots, stride)
+	if err != nil {
+		return err
+	}
 	g := &sessionGroup{poller: poller, slots: slots}
 	s.groups = append(s.groups, g) // from here on its end is the session's end
 	push, pull := ring.NewSPSC[*chunk](ceilPowerOfTwo(slots))
@@ -176,7 +184,7 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 	g.reserved = ops
 	g.group = &group{
 		id: id, session: s, poller: poller, pull: pull,
-		cfg: groupConfig{payloadBytes: s.plan.payloadBytes, strideBytes: stride,
+		cfg: groupConfig{payloadBytes: s.plan.payloadBytes, strideBytes: stride, localShift: shift,
 			laneDeadline: s.cfg.LaneDeadline, drainTimeout: s.cfg.DrainTimeout,
 			// So that a lane fails here before the peer gives up on it.
 			probeDeadline: min(s.cfg.LaneDeadline, s.cfg.SetupTimeout/2)},
@@ -212,42 +220,6 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 	return nil
 }
 
-// registerShare registers a share on the device of every rail of the group and
-// lays out the group's lanes on the way.
-func (s *Session) registerShare(g *sessionGroup, memory []byte, access verbs.Access) error {
-	keys := make([]verbs.MR, len(s.pds))
-	for r := range s.plan.rails {
-		if !s.groupHasRail(g.id, uint16(r)) {
-			continue
-		}
-		port := s.railPort(uint16(r))
-		d, err := s.device(port)
-		if err != nil {
-			return err
-		}
-		if keys[d] == nil {
-			if uint64(len(memory)) > s.pds[d].attr.MaxMRSize {
-				return reason.New(reason.PeerRefused, "device %s registers at most %d bytes: lower memory.session_share",
-					s.pds[d].ctx.Device().Name, s.pds[d].attr.MaxMRSize)
-			}
-			mr, err := s.pds[d].pd.RegMR(memory, s.pds[d].access(access))
-			if err != nil {
-				return err
-			}
-			g.mrs = append(g.mrs, mr)
-			keys[d] = mr
-		}
-		if access == 0 {
-			limit := inFlightBytes(port.Offer.RateBits)
-			g.rails = append(g.rails, &groupRail{index: uint16(r), shown: s.Rails()[r], lkey: keys[d].LKey(),
-				limit: max(limit, 4*int64(g.cfg.strideBytes))})
-			continue
-		}
-		g.regions = append(g.regions, Region{Rail: uint16(r), Addr: keys[d].Addr(), RKey: keys[d].RKey()})
-	}
-	return nil
-}
-
 func (s *Session) groupHasRail(group, rail uint16) bool {
 	for _, l := range s.plan.lanes {
 		if l.group == group && l.rail == rail {
@@ -269,17 +241,9 @@ func (s *Session) handleGroupOpen(m *GroupOpen) error {
 		return fmt.Errorf("GroupOpen with %d slots", m.Slots)
 	case int(m.StrideBytes) != g.cfg.strideBytes:
 		return fmt.Errorf("GroupOpen with slots of %d bytes, agreed were %d", m.StrideBytes, g.cfg.strideBytes)
-	case len(m.Regions) != len(g.rails):
-		return fmt.Errorf("GroupOpen with %d regions for %d rails", len(m.Regions), len(g.rails))
 	}
-	for i, r := range m.Regions {
-		if r.Rail != g.rails[i].index {
-			return fmt.Errorf("GroupOpen: region of rail %d", r.Rail)
-		}
-		if span := uint64(m.Slots) * uint64(m.StrideBytes); r.Addr > ^uint64(0)-span {
-			return errors.New("GroupOpen: a region that wraps around")
-		}
-		g.rails[i].addr, g.rails[i].rkey = r.Addr, r.RKey
+	if err := g.remoteShare(m); err != nil {
+		return err
 	}
 	g.remote = make([]remoteSlot, m.Slots)
 	g.freeRemote = make([]uint32, 0, m.Slots)

@@ -170,7 +170,7 @@ func (d *decoder) groupOpen(x *peerpb.GroupOpen) engine.Message {
 	if x.GetSlots() > engine.MaxSlots {
 		d.fail("slots", "%d slots, at most %d have an index", x.GetSlots(), engine.MaxSlots)
 	}
-	return &engine.GroupOpen{Group: d.u16("group", x.GetGroup()), Slots: x.GetSlots(), StrideBytes: x.GetStrideBytes(),
+	return &engine.GroupOpen{Group: d.u16("group", x.GetGroup()), Slots: x.GetSlots(), StrideBytes: x.GetStrideBytes(), RegionSlots: x.GetRegionSlots(),
 		Regions: entries(d, "regions", x.GetRegions(), engine.MaxBatch, d.region)}
 }
 

@@ -51,7 +51,7 @@ func (e *encoder) frame(m engine.Message) *peerpb.Frame {
 			LanesPerRail: uint32(m.LanesPerRail), LaneDepth: uint32(m.LaneDepth), SegmentBytes: m.SegmentBytes}}}
 	case *engine.GroupOpen:
 		return &peerpb.Frame{Body: &peerpb.Frame_GroupOpen{GroupOpen: &peerpb.GroupOpen{
-			Group: uint32(m.Group), Slots: m.Slots, StrideBytes: m.StrideBytes,
+			Group: uint32(m.Group), Slots: m.Slots, StrideBytes: m.StrideBytes, RegionSlots: m.RegionSlots,
 			Regions: list(e, "GroupOpen.Regions", m.Regions, engine.MaxBatch, e.region)}}}
 	case *engine.LaneOpen:
 		return &peerpb.Frame{Body: &peerpb.Frame_LaneOpen{LaneOpen: &peerpb.LaneOpen{

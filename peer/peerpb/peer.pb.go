@@ -1669,6 +1669,7 @@ type GroupOpen struct {
 	Slots         uint32                 `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`
 	StrideBytes   uint32                 `protobuf:"varint,3,opt,name=stride_bytes,json=strideBytes,proto3" json:"stride_bytes,omitempty"`
 	Regions       []*Region              `protobuf:"bytes,4,rep,name=regions,proto3" json:"regions,omitempty"`
+	RegionSlots   uint32                 `protobuf:"varint,5,opt,name=region_slots,json=regionSlots,proto3" json:"region_slots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1729,6 +1730,13 @@ func (x *GroupOpen) GetRegions() []*Region {
 		return x.Regions
 	}
 	return nil
+}
+
+func (x *GroupOpen) GetRegionSlots() uint32 {
+	if x != nil {
+		return x.RegionSlots
+	}
+	return 0
 }
 
 type Region struct {
@@ -3310,12 +3318,13 @@ const file_peer_peerpb_peer_proto_rawDesc = "" +
 	"\apollers\x18\n" +
 	" \x03(\rR\apollers\x12\x12\n" +
 	"\x04down\x18\v \x01(\bR\x04down\x12!\n" +
-	"\fgrh_required\x18\f \x01(\bR\vgrhRequired\"\x8b\x01\n" +
+	"\fgrh_required\x18\f \x01(\bR\vgrhRequired\"\xae\x01\n" +
 	"\tGroupOpen\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\rR\x05slots\x12!\n" +
 	"\fstride_bytes\x18\x03 \x01(\rR\vstrideBytes\x12/\n" +
-	"\aregions\x18\x04 \x03(\v2\x15.mover.peer.v1.RegionR\aregions\"D\n" +
+	"\aregions\x18\x04 \x03(\v2\x15.mover.peer.v1.RegionR\aregions\x12!\n" +
+	"\fregion_slots\x18\x05 \x01(\rR\vregionSlots\"D\n" +
 	"\x06Region\x12\x12\n" +
 	"\x04rail\x18\x01 \x01(\rR\x04rail\x12\x12\n" +
 	"\x04addr\x18\x02 \x01(\x06R\x04addr\x12\x12\n" +
