@@ -185,6 +185,7 @@ func (p *pd) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	d := p.ctx.dev
 	m := &mr{pd: p, mem: mem, addr: addr, access: access, lkey: p.ctx.f.key(), rkey: p.ctx.f.key()}
 	d.lkeys[m.lkey], d.rkeys[m.rkey] = m, m
+	d.regions = append(d.regions, m)
 	p.inUse++
 	p.ctx.counts.MR++
 	return m, nil
@@ -227,6 +228,7 @@ func (m *mr) Dereg() error {
 		q.deregistering(m)
 	}
 	m.dead = true
+	d.regions = slices.DeleteFunc(d.regions, func(o *mr) bool { return o == m })
 	delete(d.lkeys, m.lkey)
 	delete(d.rkeys, m.rkey)
 	d.revoked[m.rkey] = true

@@ -65,9 +65,11 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	for i := range n {
 		e := &c.ready[i]
 		wcs[i] = e.wc
-		if e.send != nil {
+		switch {
+		case e.q.gone: // its queues are no more
+		case e.send != nil:
 			e.q.giveBack(e.send)
-		} else {
+		default:
 			e.q.rqTaken--
 			e.q.rqOut = slices.DeleteFunc(e.q.rqOut, func(w *recvWQE) bool { return w == e.recv })
 		}

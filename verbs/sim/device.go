@@ -18,6 +18,7 @@ type device struct {
 	ports    []*port
 	contexts []*context
 	qps      []*qp // live, in order of creation
+	regions  []*mr // live, in order of registration
 	lkeys    map[uint32]*mr
 	rkeys    map[uint32]*mr
 	revoked  map[uint32]bool // rkeys deregistered

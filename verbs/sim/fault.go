@@ -65,7 +65,7 @@ func (f *Fabric) QPs(hostName, deviceName string) []QPInfo {
 	d := f.port(PortID{hostName, deviceName, 1}).dev
 	var list []QPInfo
 	for _, q := range d.qps {
-		list = append(list, QPInfo{QPN: q.qpn, Type: q.typ, State: q.state, Port: q.attr.Port, Sends: len(q.sq), Receives: q.rqTaken})
+		list = append(list, q.info())
 	}
 	return list
 }

@@ -168,6 +168,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 		q.enterErr(true)
 	case verbs.StateReset:
 		q.reset()
+		q.forget()
 	}
 	return nil
 }
@@ -233,6 +234,10 @@ func (q *qp) reset() {
 	q.retries, q.rnr, q.corrupt = 0, 0, 0
 	q.pieces, q.in = nil, nil
 	q.send.list, q.recv.list = nil, nil
+}
+
+// forget takes the QP's completions off its CQs.
+func (q *qp) forget() {
 	q.send.cq.forget(q)
 	q.recv.cq.forget(q)
 }
@@ -314,6 +319,11 @@ func (q *qp) Destroy() error {
 		q.f.violate(DestroyedBusy, q.dev, q.qpn, "%d WRs are outstanding; drain first", n)
 	}
 	q.reset()
+	// What is on its CQ already goes too. A device that is gone has nobody to see
+	// to that for sure.
+	if !q.dev.fatal || q.f.rng.IntN(2) == 0 {
+		q.forget()
+	}
 	q.gone = true
 	delete(q.f.qps, q.qpn)
 	q.dev.qps = slices.DeleteFunc(q.dev.qps, func(o *qp) bool { return o == q })
