@@ -82,8 +82,13 @@ func (r *receiver) markPublished(root *fileio.Root, j jobKey, g *job.GroupManife
 	}
 	is, err := root.PublishedGroup(spec.Base, names, g.Durable)
 	for k, i := range index {
-		if err == nil && is[k] && names[k].Size == spec.Entries[i].Size {
-			spec.Entries[i].Published = true
+		e := &spec.Entries[i]
+		same := names[k].Size == e.Size
+		if e.Kind == fileio.KindHardLink {
+			same = names[k].Size < 0
+		}
+		if err == nil && is[k] && same {
+			e.Published = true
 		}
 	}
 	return err

@@ -4,11 +4,31 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"os"
+	"time"
 
+	"mover/fileio"
 	"mover/job"
 	"mover/reason"
 )
+
+// spooled is an entry as it travels, and of a file that has several names what
+// finds it again at the source.
+type spooled struct {
+	job.GroupEntry
+	Inode fileio.Inode
+}
+
+// file is the entry as the walk found it.
+func (s *spooled) file() fileio.Entry {
+	e := fileio.Entry{
+		Rel: string(s.Path), Kind: fileio.KindFile, Size: s.Size, Mode: fs.FileMode(s.Mode), MTime: time.Unix(0, s.MtimeNS),
+		UID: int(s.UID), GID: int(s.GID), Inode: s.Inode, NLink: 2, // or more
+	}
+	e.Xattrs = fileXattrs(s.Xattrs)
+	return e
+}
 
 // spool keeps entries of a tree until their time comes, in a file without a
 // name: there may be millions. One goroutine uses it.
@@ -33,7 +53,7 @@ func newSpool(dir string) (*spool, error) {
 	return s, nil
 }
 
-func (s *spool) put(e job.GroupEntry) error {
+func (s *spool) put(e spooled) error {
 	s.n++
 	if err := s.enc.Encode(e); err != nil {
 		return reason.New(reason.Internal, "node.state_dir: %w; look at its disk", err)
@@ -42,14 +62,14 @@ func (s *spool) put(e job.GroupEntry) error {
 }
 
 // each calls f with all entries, in order.
-func (s *spool) each(f func(job.GroupEntry) error) error {
+func (s *spool) each(f func(spooled) error) error {
 	err := s.w.Flush()
 	if err == nil {
 		_, err = s.file.Seek(0, io.SeekStart)
 	}
 	dec := json.NewDecoder(bufio.NewReaderSize(s.file, 64<<10))
 	for range s.n {
-		var e job.GroupEntry
+		var e spooled
 		if err == nil {
 			err = dec.Decode(&e)
 		}

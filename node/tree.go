@@ -18,9 +18,6 @@ const (
 	treeWindow = 16
 	// smallBytes is the largest file that travels in a group.
 	smallBytes = 256 << 10
-	// maxLinks bounds the inodes with several names that are remembered for
-	// preserve: hardlinks; further ones arrive as files of their own.
-	maxLinks = 1 << 20
 )
 
 // tree carries out an attempt at a directory and everything below it, in
@@ -40,11 +37,10 @@ type tree struct {
 
 	// The goroutine that walks.
 	pack  pack
-	links map[fileio.Inode]string // the first name of an inode with several
-	later *spool                  // hard links
-	dirs  *spool                  // directories, the deepest first
+	links *links
+	dirs  *spool // directories, the deepest first
 
-	mu     sync.Mutex
+	mu     sync.Mutex // of what follows, and of the maps in links
 	flying map[*shipment]struct{}
 	number uint32 // of the next item
 	total  struct{ bytes, items int64 }
@@ -74,7 +70,7 @@ func (sh *shipping) tree(ctx context.Context, root *fileio.Root) (_ job.Result, 
 		shipping: sh, root: root, base: sh.spec.Source.Sub(),
 		dest:   treePlace{sh.spec.Destination.Root(), sh.spec.Destination.Sub()},
 		window: make(chan struct{}, treeWindow), landed: make(chan landing, treeWindow),
-		links: map[fileio.Inode]string{}, flying: map[*shipment]struct{}{},
+		flying: map[*shipment]struct{}{},
 	}
 	if t.selection, err = job.ParseSelection(sh.spec.Include, sh.spec.Exclude); err != nil {
 		return job.Result{}, reason.New(reason.Internal, "%w", err)
@@ -82,10 +78,10 @@ func (sh *shipping) tree(ctx context.Context, root *fileio.Root) (_ job.Result, 
 	if err := t.notIntoItself(); err != nil {
 		return job.Result{}, err
 	}
-	if t.later, err = newSpool(sh.cfg.Node.StateDir); err != nil {
+	if t.links, err = newLinks(sh.cfg.Node.StateDir); err != nil {
 		return job.Result{}, err
 	}
-	defer t.later.close()
+	defer t.links.close()
 	if t.dirs, err = newSpool(sh.cfg.Node.StateDir); err != nil {
 		return job.Result{}, err
 	}
@@ -95,7 +91,7 @@ func (sh *shipping) tree(ctx context.Context, root *fileio.Root) (_ job.Result, 
 	t.attempt.Phase(job.Running)
 	// A hard link needs its file, and a directory gets its time and mode when
 	// nothing is put into it any more.
-	for _, send := range []func() error{t.walk, t.sendLinks, t.sendDirs} {
+	for _, send := range []func() error{t.walk, t.sendLinks, t.sendRestOfLinks, t.sendDirs} {
 		if t.run(ctx, send); t.failure != nil {
 			return job.Result{}, t.failure
 		}
@@ -200,23 +196,28 @@ func (t *tree) visit(e fileio.Entry) error {
 		}
 	}
 	t.expect(e.Size, 1)
+	first, linked := "", false
+	if t.several(&e) { // also one that is there already: the others are links to it
+		first, linked = t.firstName(&e)
+	}
 	if e.Kind != fileio.KindDir && t.attempt.Number > 1 && t.attempt.Items.Done([]byte(e.Rel)) {
 		t.attempt.Progress.Add(e.Size)
 		t.counted(e.Size, 1, 0)
 		return nil
 	}
 	if err := xattrsTravel(e.Xattrs); err != nil {
+		t.unpublished(&e, false)
 		return t.problem(e.Rel, entryKinds[e.Kind], e.Size, err)
 	}
-	if e.Kind == fileio.KindFile && e.NLink > 1 && t.spec.Preserves(job.PreserveHardlinks) {
-		if first, ok := t.links[e.Inode]; ok {
-			t.expect(-e.Size, 0)
-			return t.later.put(job.GroupEntry{Kind: job.EntryHardlink, Path: []byte(e.Rel), Target: []byte(first)})
-		}
-		if len(t.links) < maxLinks {
-			t.links[e.Inode] = e.Rel
-		}
+	if linked {
+		t.expect(-e.Size, 0)
+		return t.links.waits.put(t.waiting(&e, first))
 	}
+	return t.sendContent(e)
+}
+
+// sendContent sends an entry that is no hard link.
+func (t *tree) sendContent(e fileio.Entry) error {
 	if e.Kind == fileio.KindFile && e.Size > smallBytes {
 		return t.sendFile(e)
 	}
@@ -233,7 +234,7 @@ func (t *tree) leave(e fileio.Entry) error {
 	if preserved(t.spec.Preserve) == 0 {
 		return nil
 	}
-	return t.dirs.put(t.describe(e))
+	return t.dirs.put(spooled{GroupEntry: t.describe(e)})
 }
 
 // expect adds to what there is to do.
@@ -320,20 +321,12 @@ func (t *tree) arrived(s *shipment) {
 	}
 }
 
-// sendLinks sends the hard links, after the files that they name.
-func (t *tree) sendLinks() error {
-	err := t.later.each(func(e job.GroupEntry) error {
-		return t.addDescribed(e, fileio.Entry{Rel: string(e.Path), Kind: fileio.KindHardLink})
-	})
-	return errors.Join(err, t.flush())
-}
-
 // sendDirs gives the directories their attributes.
 func (t *tree) sendDirs() error {
 	t.reached(true, true)
 	t.pack.final = true
-	err := t.dirs.each(func(e job.GroupEntry) error {
-		return t.addDescribed(e, fileio.Entry{Rel: string(e.Path), Kind: fileio.KindDir})
+	err := t.dirs.each(func(e spooled) error {
+		return t.addDescribed(e.GroupEntry, fileio.Entry{Rel: string(e.Path), Kind: fileio.KindDir})
 	})
 	return errors.Join(err, t.flush())
 }

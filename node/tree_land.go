@@ -39,6 +39,7 @@ func (t *tree) land(l landing) {
 func (t *tree) landFile(l landing) error {
 	size := l.item.Bytes
 	if l.result.Err != nil {
+		t.unpublished(&l.entry, false)
 		return t.problem(l.entry.Rel, job.EntryFile, size, l.result.Err)
 	}
 	m, err := job.DecodeDoneMeta(l.result.Meta)
@@ -46,6 +47,7 @@ func (t *tree) landFile(l landing) error {
 		return reason.New(reason.Internal, "the destination published a file and described it wrongly: %w", err)
 	}
 	if m.Skipped {
+		t.unpublished(&l.entry, true)
 		t.skipped(l.entry.Rel, job.EntryFile, size)
 		return nil
 	}
@@ -65,7 +67,7 @@ func (t *tree) landGroup(l landing) (again bool, err error) {
 	if err != nil {
 		return false, reason.New(reason.Internal, "the destination published a group and described it wrongly: %w", err)
 	}
-	exceptions := d.Exceptions
+	exceptions, failure := d.Exceptions, error(nil)
 	for i := range g.entries {
 		e, kind := &g.entries[i], g.described[i].Kind
 		if len(exceptions) == 0 || int(exceptions[0].Index) != i {
@@ -82,13 +84,14 @@ func (t *tree) landGroup(l landing) (again bool, err error) {
 		}
 		x := exceptions[0]
 		exceptions = exceptions[1:]
+		t.unpublished(e, x.Outcome == job.EntrySkipped)
 		if x.Outcome == job.EntrySkipped {
 			t.skipped(e.Rel, kind, e.Size)
-		} else if err := t.problem(e.Rel, kind, e.Size, &reason.Error{Code: x.Code, Detail: x.Detail}); err != nil {
-			return false, err
+		} else if err := t.problem(e.Rel, kind, e.Size, &reason.Error{Code: x.Code, Detail: x.Detail}); err != nil && failure == nil {
+			failure = err // but those after it were published, and the next attempt must know
 		}
 	}
-	return false, nil
+	return false, failure
 }
 
 // groupFailed takes a group that was not published. Entries that could not be
@@ -99,6 +102,7 @@ func (t *tree) groupFailed(l landing) (again bool, err error) {
 	if len(failed) == 0 {
 		// All of it, for a reason that each of them has.
 		for i := range g.entries {
+			t.unpublished(&g.entries[i], false)
 			if err := t.problem(g.entries[i].Rel, g.described[i].Kind, g.entries[i].Size, l.result.Err); err != nil {
 				return false, err
 			}
@@ -109,6 +113,7 @@ func (t *tree) groupFailed(l landing) (again bool, err error) {
 	for i := range g.entries {
 		e := g.entries[i]
 		if len(failed) > 0 && failed[0].Index == i {
+			t.unpublished(&e, false)
 			if err := t.problem(e.Rel, g.described[i].Kind, e.Size, failed[0].Err); err != nil {
 				return false, err
 			}

@@ -167,6 +167,7 @@ func (t *tree) sendFile(e fileio.Entry) error {
 	item, src, err := t.fileItem(e)
 	if err != nil {
 		<-t.window
+		t.unpublished(&e, false)
 		return t.problem(e.Rel, job.EntryFile, e.Size, asReason(err))
 	}
 	t.send(&shipment{file: src, entry: e, item: item})
