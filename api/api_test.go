@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -338,6 +339,7 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		`mover_jobs{state="succeeded"} 1`, `mover_jobs{state="queued"} 0`, `mover_attempts_total{code="OK"} 1`,
 		`mover_job_bytes_total 7`, `mover_attempts_running 0`, `mover_receiving_items 0`, `mover_received_bytes_total 0`,
+		`mover_queue_age_seconds 0`, `mover_queue_store_up 1`, `mover_draining 0`,
 		`mover_http_requests_total{method="GET",route="/v1/jobs/{id}",status="200"} 1`,
 		`mover_http_requests_total{method="POST",route="/v1/jobs",status="202"} 1`,
 		`mover_http_requests_total{method="other",route="other",status="404"} 1`,
@@ -353,6 +355,27 @@ func TestMetrics(t *testing.T) {
 	if _, err := New(f.cfg); err == nil {
 		t.Error("two APIs on one registry")
 	}
+}
+
+// TestQueueMetrics: how long the job at the head of the queue has waited, not
+// one that runs, and whether the node takes more.
+func TestQueueMetrics(t *testing.T) {
+	f := newFixture(t, nil)
+	f.submit()
+	running := <-f.calls
+	f.clock.Advance(time.Hour)
+	f.submit()
+	f.clock.Advance(time.Minute)
+	f.submit()
+	f.clock.Advance(30 * time.Second)
+	f.queue.Drain(true)
+	text := f.do("GET", "/metrics", "metrics", "").Body.String()
+	for _, want := range []string{`mover_queue_age_seconds 90`, `mover_jobs{state="queued"} 2`, `mover_draining 1`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	running.end <- nil
 }
 
 func TestConfigNeedsItsParts(t *testing.T) {

@@ -27,6 +27,13 @@ const byeGrace = 200e6
 // endInOrder is end for a healthy session.
 func (s *Session) endInOrder(why *reason.Error) {
 	if s.phase < phaseClosing {
+		// Before the Bye: the peer takes its QPs down when it has read that, and
+		// this side's lanes fail of it.
+		for _, g := range s.groups {
+			if g.attached {
+				s.command(g.poller, command{kind: commandEndGroup, group: g.group})
+			}
+		}
 		s.beginEnd(why)
 		s.closeAt = s.now + byeGrace
 	}

@@ -52,6 +52,7 @@ const (
 	commandSendSegment                // source: write this segment
 	commandAckedSegment               // source: the segment's window is free
 	commandReleaseSegment             // destination: forget this grant
+	commandEndGroup                   // the session is about to end in order
 	commandCloseGroup
 )
 

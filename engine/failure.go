@@ -38,7 +38,10 @@ func (g *group) fail(l *lane, cause verbs.WCStatus, vendor uint32, now int64) {
 	}
 	l.state, l.drainBy = laneDraining, 0
 	g.poller.stats.Lanes.Add(-1)
-	add(&g.poller.stats.LaneErrors, 1)
+	if !g.ending && !g.closing { // else the session ends, and its lanes with it
+		add(&g.poller.stats.LaneErrors, 1)
+		l.rail.shown.LaneErrors.Add(1) // several pollers may share a rail
+	}
 	g.unposted(l.sendWRs[:l.stagedSends])
 	l.stagedSends, l.stagedRecvs = 0, 0
 	if !l.connection.out { // else the QP is a helper's; connected goes on

@@ -57,6 +57,7 @@ type group struct {
 	// early are completions that came before the command that explains them.
 	early   []verbs.WC
 	backlog []event
+	ending  bool // in order: what fails from now on is no error
 	closing bool
 	closed  bool
 	closeBy int64
@@ -184,6 +185,8 @@ func (g *group) obey(c *command, now int64) {
 		g.sendSegment(c.send)
 	case commandAckedSegment:
 		g.segmentAcked(c.seg)
+	case commandEndGroup:
+		g.ending = true
 	case commandCloseGroup:
 		g.close(now)
 	}

@@ -5,8 +5,9 @@ import "sync/atomic"
 // Rail is a rail of a session with its counters, to be read at any time.
 type Rail struct {
 	Local, Remote PortOffer
-	Lanes         int          // data lanes
-	LanesUp       atomic.Int64 // of those
+	Lanes         int           // data lanes
+	LanesUp       atomic.Int64  // of those
+	LaneErrors    atomic.Uint64 // lanes that failed, also those for credits; not those of a session that ends
 	SentBytes     atomic.Uint64
 	RecvBytes     atomic.Uint64
 }

@@ -163,8 +163,12 @@ func TestStepDeadlines(t *testing.T) {
 		t.Fatal("a lane failed before its deadline")
 	}
 	n.Step(at)
-	if n.stats.LaneErrors.Load() == 0 {
+	failed := n.stats.LaneErrors.Load()
+	if failed == 0 {
 		t.Fatal("no lane failed at the deadline")
+	}
+	if got := n.g.rails[0].shown.LaneErrors.Load(); got != failed {
+		t.Errorf("the rail counts %d failures, the poller %d", got, failed)
 	}
 	n.Step(at + 1)
 	if got := n.events(); len(got) == 0 || got[len(got)-1].kind != eventLaneDrained || got[len(got)-1].cause != verbs.WCRespTimeoutErr {
@@ -173,5 +177,22 @@ func TestStepDeadlines(t *testing.T) {
 	n.g.backlog = append(n.g.backlog, event{})
 	if n.Deadline() > at {
 		t.Error("a poller with an event that waits may park")
+	}
+}
+
+// TestEndIsNoError: a session that ends in order takes its lanes down, and
+// none of them failed.
+func TestEndIsNoError(t *testing.T) {
+	n := newSteady(t)
+	n.Poller.command(command{kind: commandEndGroup, group: n.g})
+	n.cq.wcs = append(n.cq.wcs, verbs.WC{WRID: wrID(wrRecv, n.data[0], 0), Status: verbs.WCFlushErr}) // the peer is faster
+	n.Step(1000)
+	n.Poller.command(command{kind: commandCloseGroup, group: n.g})
+	n.Step(2000)
+	if n.data[0].state == laneUp {
+		t.Fatal("the lane is still up")
+	}
+	if got := n.stats.LaneErrors.Load() + n.g.rails[0].shown.LaneErrors.Load(); got != 0 {
+		t.Errorf("%d failures counted", got)
 	}
 }

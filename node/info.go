@@ -171,9 +171,10 @@ func filesystem(magic int64) string {
 func (i *info) Pollers(context.Context) (v1.Pollers, error) {
 	out := v1.Pollers{Pollers: []v1.Poller{}}
 	for k, s := range i.node.path.Stats() {
+		cpuSeconds, _ := s.Thread.CPUSeconds()
 		p := v1.Poller{ID: k, NUMANode: s.Place.Node, Idle: "adaptive",
 			Steps: s.Engine.Steps.Load(), EmptySteps: s.Engine.EmptySteps.Load(), Parks: s.Thread.Parks.Load(),
-			Lanes: int(s.Engine.Lanes.Load()), CPUSeconds: s.Thread.CPUSeconds(), LongestGapMicro: s.Thread.LongestGap().Microseconds()}
+			Lanes: int(s.Engine.Lanes.Load()), CPUSeconds: cpuSeconds, LongestGapMicro: s.Thread.LongestGap().Microseconds()}
 		if s.Place.Pinned {
 			cpu := s.Place.CPU
 			p.CPU = &cpu

@@ -10,12 +10,15 @@ import (
 )
 
 // registerMetrics registers what the node itself counts; the API registers its
-// own. Labels are bounded: pollers, peers, devices, ports, providers.
+// own. Labels are bounded: pollers, NUMA nodes, peers, devices, ports,
+// providers, codes. docs/metrics.md lists them all.
 func (n *Node) registerMetrics() error {
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(),
 		withoutNetwork{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})},
-		&pathCollector{n},
+		&nodeCollector{n}, &pathCollector{n.path}, &railCollector{n.sessions, n.path},
+		&portCollector{n.hardware},
+		n.sessions.attempts, n.sessions.made,
 	} {
 		if err := n.registry.Register(c); err != nil {
 			return err
@@ -51,106 +54,73 @@ func filter[T any](from func(chan<- T), to chan<- T, desc func(T) *prometheus.De
 	}
 }
 
-// pathCollector reads the pollers' counters when it is asked; the hot loop
-// knows nothing of Prometheus.
-type pathCollector struct{ node *Node }
-
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("mover_"+name, help, labels, nil)
 }
 
+// gauge sends the present value of something.
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+// counter sends a value that only grows.
+func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+func describe(ch chan<- *prometheus.Desc, all ...*prometheus.Desc) {
+	for _, d := range all {
+		ch <- d
+	}
+}
+
+// nodeCollector has what belongs to no part of the data path.
+type nodeCollector struct{ node *Node }
+
 var (
-	descSteps    = desc("poller_steps_total", "Rounds of the poller's loop.", "poller")
-	descEmpty    = desc("poller_empty_steps_total", "Rounds that found nothing to do.", "poller")
-	descParks    = desc("poller_parks_total", "Times that an idle poller slept.", "poller")
-	descGap      = desc("poller_step_gap_seconds", "Time between two rounds of a busy poller.", "poller")
-	descPosts    = desc("poller_posts_total", "Send work requests posted.", "poller")
-	descBells    = desc("poller_doorbells_total", "Chains of send work requests posted.", "poller")
-	descSent     = desc("poller_sent_bytes_total", "Bytes posted, trailers included.", "poller")
-	descReceived = desc("poller_received_bytes_total", "Bytes received, trailers included.", "poller")
-	descSlots    = desc("poller_slots_total", "Slots written to peers.", "poller")
-	descSegments = desc("poller_segments_total", "Segments written to peers.", "poller")
-	descCredits  = desc("poller_credits_total", "Credits sent to peers.", "poller")
-	descErrors   = desc("poller_lane_errors_total", "Lanes that failed.", "poller")
-	descResent   = desc("poller_resent_total", "Slots and segments sent again after a lane was lost.", "poller")
-	descArena    = desc("arena_bytes", "Registered memory of this node.")
-	descDevice   = desc("device_info", "Devices in use; fallback is true when software verbs stand in for hardware.", "device", "provider", "fallback")
-	descBuild    = desc("build_info", "This program; always 1.", "version", "go")
-	descRailInfo = desc("rail_info", "Rails of the sessions there are; always 1. fallback is true when software verbs stand in for hardware.",
-		"peer", "local_device", "local_port", "remote_device", "remote_port", "provider", "fallback")
-	descRailSent = desc("rail_sent_bytes_total", "Bytes sent to a peer through a port here, since the session began.", "peer", "device", "port")
-	descRailRecv = desc("rail_received_bytes_total", "Bytes received from a peer through a port here, since the session began.", "peer", "device", "port")
-	descRailUp   = desc("rail_lanes_up", "Lanes with a peer through a port here that are up.", "peer", "device", "port")
-	descSessions = desc("sessions", "Sessions with peers that are up.")
+	descBuild       = desc("build_info", "This program; always 1.", "version", "go")
+	descDevice      = desc("device_info", "Devices in use; always 1. fallback is true when software verbs stand in for hardware.", "device", "provider", "fallback")
+	descSessions    = desc("sessions", "Sessions with peers that are up.")
+	descCertificate = desc("certificate_expiry_timestamp_seconds", "When the first of the certificates in use expires: of the node's own chain, of the API's, of the file of CAs.", "certificate")
+	descBuffers     = desc("buffers", "Buffers of this node.")
+	descBufferBytes = desc("buffer_bytes", "Memory that the buffers of this node take, in whole pages.")
+	descBufferLease = desc("buffer_leases", "Ranges of buffers that jobs and clients have leased.")
+	descBufferBad   = desc("buffers_unavailable", "Buffers that cannot be leased; the API says why.")
 )
 
 // Describe implements prometheus.Collector.
-func (c *pathCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c *pathCollector) Collect(ch chan<- prometheus.Metric) {
-	n := c.node
-	for i, p := range n.path.Stats() {
-		poller := strconv.Itoa(i)
-		for _, m := range []struct {
-			desc  *prometheus.Desc
-			value uint64
-		}{
-			{descSteps, p.Engine.Steps.Load()}, {descEmpty, p.Engine.EmptySteps.Load()}, {descParks, p.Thread.Parks.Load()},
-			{descPosts, p.Engine.Posts.Load()}, {descBells, p.Engine.Doorbells.Load()}, {descSent, p.Engine.SentBytes.Load()},
-			{descReceived, p.Engine.RecvBytes.Load()}, {descSlots, p.Engine.Slots.Load()}, {descSegments, p.Engine.Segments.Load()},
-			{descCredits, p.Engine.Credits.Load()}, {descErrors, p.Engine.LaneErrors.Load()}, {descResent, p.Engine.Resent.Load()},
-		} {
-			ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(m.value), poller)
-		}
-		count, sum, buckets := p.Thread.GapHistogram()
-		ch <- prometheus.MustNewConstHistogram(descGap, count, sum, buckets, poller)
-	}
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	gauge(descArena, float64(n.path.ArenaBytes()))
-	gauge(descSessions, float64(len(n.control.Sessions())))
-	s := n.path.Selection()
-	for _, d := range s.Used() {
-		gauge(descDevice, 1, d.Name, d.Provider, strconv.FormatBool(s.Fallback))
-	}
-	gauge(descBuild, 1, n.version, runtime.Version())
-	c.collectRails(ch)
+func (c *nodeCollector) Describe(ch chan<- *prometheus.Desc) {
+	describe(ch, descBuild, descDevice, descSessions, descCertificate, descBuffers, descBufferBytes, descBufferLease, descBufferBad)
 }
 
-// railInfo are the labels of a rail.
-type railInfo struct{ peer, device, port, remoteDevice, remotePort, provider string }
-
-// collectRails sums by peer and local port: while a connection is replaced a
-// peer has two sessions, and one series must not come twice.
-func (c *pathCollector) collectRails(ch chan<- prometheus.Metric) {
-	type key struct{ peer, device, port string }
-	type sum struct {
-		sent, received uint64
-		up             int
+// Collect implements prometheus.Collector.
+func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
+	n := c.node
+	gauge(ch, descBuild, 1, n.version, runtime.Version())
+	s := n.path.Selection()
+	for _, d := range s.Used() {
+		gauge(ch, descDevice, 1, d.Name, d.Provider, strconv.FormatBool(s.Fallback))
 	}
-	sums := map[key]sum{}
-	infos := map[railInfo]bool{}
-	for _, s := range c.node.sessions.all() {
-		for _, r := range s.link.Session().Rails() {
-			k := key{s.link.Conn().Peer().Name, r.Local.Device, strconv.Itoa(int(r.Local.Port))}
-			infos[railInfo{k.peer, k.device, k.port, r.Remote.Device, strconv.Itoa(int(r.Remote.Port)), r.Local.Provider}] = true
-			v := sums[k]
-			v.sent += r.SentBytes.Load()
-			v.received += r.RecvBytes.Load()
-			v.up += int(r.LanesUp.Load())
-			sums[k] = v
+	gauge(ch, descSessions, float64(len(n.control.Sessions())))
+	for name, end := range n.certificateEnds() {
+		gauge(ch, descCertificate, float64(end.Unix()), name)
+	}
+	c.collectBuffers(ch)
+}
+
+func (c *nodeCollector) collectBuffers(ch chan<- prometheus.Metric) {
+	var count, leases, bad int
+	var bytes int64
+	for _, b := range c.node.buffers.List() {
+		count++
+		bytes += b.MappedBytes
+		leases += len(b.Leases)
+		if b.Problem != "" {
+			bad++
 		}
 	}
-	fallback := strconv.FormatBool(c.node.path.Selection().Fallback)
-	for i := range infos {
-		ch <- prometheus.MustNewConstMetric(descRailInfo, prometheus.GaugeValue, 1,
-			i.peer, i.device, i.port, i.remoteDevice, i.remotePort, i.provider, fallback)
-	}
-	for k, v := range sums {
-		ch <- prometheus.MustNewConstMetric(descRailSent, prometheus.CounterValue, float64(v.sent), k.peer, k.device, k.port)
-		ch <- prometheus.MustNewConstMetric(descRailRecv, prometheus.CounterValue, float64(v.received), k.peer, k.device, k.port)
-		ch <- prometheus.MustNewConstMetric(descRailUp, prometheus.GaugeValue, float64(v.up), k.peer, k.device, k.port)
-	}
+	gauge(ch, descBuffers, float64(count))
+	gauge(ch, descBufferBytes, float64(bytes))
+	gauge(ch, descBufferLease, float64(leases))
+	gauge(ch, descBufferBad, float64(bad))
 }

@@ -36,7 +36,8 @@ type Node struct {
 	version   string                        // of the program, for the API
 	log       *slog.Logger
 	lock      *stateLock
-	identity  *peer.Identity
+	identity  atomic.Pointer[peer.Identity]
+	caEnd     atomic.Pointer[time.Time] // when the first of the CAs expires
 	roots     *roots
 	path      *datapath.Path
 	control   *peer.Control
@@ -48,6 +49,7 @@ type Node struct {
 	buffers   *buffer.Registry
 	pace      *engine.Pacer // of all jobs that start here
 	registry  *prometheus.Registry
+	hardware  *portReader // counters of ports
 	web       *web
 }
 
@@ -97,6 +99,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err err
 	if err != nil {
 		return nil, err
 	}
+	n.hardware = newPortReader("/sys", hardwarePorts(n.path.Selection()))
 	if err := n.registerMetrics(); err != nil {
 		return nil, err
 	}
@@ -121,7 +124,7 @@ func (n *Node) openState() error {
 	if created {
 		n.log.Info("created this node's key and certificate", "in", n.cfg.IdentityDir(), "fingerprint", id.Fingerprint)
 	}
-	n.identity = id
+	n.identity.Store(id)
 	if n.journal, err = openJournal(dir, n.log); err != nil {
 		return err
 	}
@@ -145,14 +148,14 @@ func (n *Node) recoverReceiving() {
 func (n *Node) openControl() error {
 	n.sessions = newSessions(n)
 	control, err := peer.New(peer.Config{
-		Identity: n.identity, Listen: n.cfg.Control.Listen, Trust: trustOf(n.cfg), Logger: n.log,
+		Identity: n.identity.Load(), Listen: n.cfg.Control.Listen, Trust: trustOf(n.cfg), Logger: n.log,
 		DialTimeout: n.cfg.Control.DialTimeout, Accept: n.sessions.accept, Describe: n.describe, Answer: n.answer,
 	})
 	if err != nil {
 		return err
 	}
 	n.control, n.sessions.control = control, control
-	return nil
+	return n.noteCA(n.cfg.Control.CA)
 }
 
 // knownPeer reports whether a name can be dialled: it is configured, or the CA
@@ -269,5 +272,5 @@ func (n *Node) announce() {
 		"rails", len(s.Used()), "fallback", s.Fallback)
 	n.warnOfDevices(s)
 	n.log.Info("node is up", "node", n.cfg.Node.Name, "api", n.web.url(), "control", fmt.Sprint(n.control.Addrs()),
-		"fingerprint", n.identity.Fingerprint, "token", n.tokenHint())
+		"fingerprint", n.identity.Load().Fingerprint, "token", n.tokenHint())
 }

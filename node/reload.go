@@ -25,6 +25,10 @@ func (n *Node) Reload(next *config.Config) (needRestart []string, err error) {
 	if err == nil {
 		err = n.control.Reload(id, trustOf(next))
 	}
+	if err == nil {
+		n.identity.Store(id)
+		try("control.ca", n.noteCA(next.Control.CA))
+	}
 	try("peers", err)
 	if err == nil {
 		n.live.Store(next)

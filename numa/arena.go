@@ -121,6 +121,13 @@ func (a *Arena) FreeBytes() (total, largest int64) {
 	return total, largest
 }
 
+// Leases returns how many shares are out.
+func (a *Arena) Leases() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.leases)
+}
+
 // Unmap gives the memory back to the system. It refuses with ErrLeased while a lease is out, since a device may still
 // write to it; registrations of the whole arena must be gone, too. Later calls return nil.
 func (a *Arena) Unmap() error {

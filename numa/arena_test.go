@@ -32,6 +32,9 @@ func TestLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := a.Leases(); got != 2 {
+		t.Errorf("%d leases, want 2", got)
+	}
 	if first.Offset() != 0 || len(first.Bytes()) != int(arenaUnitBytes) || second.Offset() != arenaUnitBytes {
 		t.Fatalf("first at %d, %d bytes; second at %d", first.Offset(), len(first.Bytes()), second.Offset())
 	}
@@ -56,6 +59,9 @@ func TestLease(t *testing.T) {
 		t.Fatalf("Unmap: %v", err)
 	}
 	second.Release()
+	if got := a.Leases(); got != 0 {
+		t.Errorf("%d leases after the last Release", got)
+	}
 	if total, largest := a.FreeBytes(); total != 4*arenaUnitBytes || largest != total {
 		t.Fatalf("%d free, %d in one piece", total, largest)
 	}

@@ -2,7 +2,9 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -29,6 +31,26 @@ func (p *Path) Stats() []PollerStats {
 	return stats
 }
 
+// ArenaStats are what is left of an arena, at one moment.
+type ArenaStats struct {
+	Node        int   // NUMA node
+	Bytes       int64 // all of it
+	Free        int64 // bytes that are not leased
+	LargestFree int64 // bytes of the largest free piece: a share is one piece
+	Shares      int   // leases that are out
+}
+
+// Arenas has every arena, by NUMA node.
+func (p *Path) Arenas() []ArenaStats {
+	var out []ArenaStats
+	for _, node := range slices.Sorted(maps.Keys(p.arenas)) {
+		a := p.arenas[node]
+		free, largest := a.FreeBytes()
+		out = append(out, ArenaStats{Node: node, Bytes: int64(len(a.Bytes())), Free: free, LargestFree: largest, Shares: a.Leases()})
+	}
+	return out
+}
+
 // ThreadStats are counters with one writer, the thread.
 type ThreadStats struct {
 	Parks atomic.Uint64
@@ -37,25 +59,31 @@ type ThreadStats struct {
 	gaps   [gapBuckets]atomic.Uint64
 	gapSum atomic.Uint64 // ns
 	gapMax atomic.Uint64 // ns
+	busy   atomic.Uint64 // ns, of the gaps after a step that found work
 	tid    atomic.Int64  // of the thread
 }
 
 // LongestGap is the longest time between two steps so far.
 func (s *ThreadStats) LongestGap() time.Duration { return time.Duration(s.gapMax.Load()) }
 
-// CPUSeconds is the processor time of the thread, 0 when it can't be read
-// (proc_pid_task(5), schedstat: the first number, in ns).
-func (s *ThreadStats) CPUSeconds() float64 {
+// Busy is how long the thread worked so far: the time of the steps that found
+// something to do.
+func (s *ThreadStats) Busy() time.Duration { return time.Duration(s.busy.Load()) }
+
+// CPUSeconds is the processor time of the thread (proc_pid_task(5), schedstat:
+// the first number, in ns). It is not known where the kernel keeps none, and
+// before and after the thread runs.
+func (s *ThreadStats) CPUSeconds() (seconds float64, known bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", s.tid.Load()))
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	first, _, _ := strings.Cut(string(text), " ")
 	ns, err := strconv.ParseUint(first, 10, 64)
 	if err != nil {
-		return 0
+		return 0, false
 	}
-	return float64(ns) / 1e9
+	return float64(ns) / 1e9, true
 }
 
 const gapBuckets = 36 // up to 34 s

@@ -86,11 +86,12 @@ func (t *thread) stop() {
 func (t *thread) loop() {
 	last := t.clock.now()
 	busy := last
+	worked := false
 	for !t.stopping.Load() {
 		now := t.clock.now()
-		t.gap(now - last)
+		t.gap(now-last, worked)
 		last = now
-		if t.machine.Step(now) > 0 {
+		if worked = t.machine.Step(now) > 0; worked {
 			busy = now
 			continue
 		}
@@ -124,10 +125,16 @@ func (t *thread) park() {
 	}
 }
 
-func (t *thread) gap(ns int64) {
-	add(&t.stats.gaps[min(bits.Len64(uint64(max(ns, 0))), gapBuckets-1)], 1)
-	add(&t.stats.gapSum, uint64(max(ns, 0)))
-	if n := uint64(max(ns, 0)); n > t.stats.gapMax.Load() {
+// gap counts the time from one step to the next; worked says that the first
+// found something to do.
+func (t *thread) gap(ns int64, worked bool) {
+	n := uint64(max(ns, 0))
+	add(&t.stats.gaps[min(bits.Len64(n), gapBuckets-1)], 1)
+	add(&t.stats.gapSum, n)
+	if worked {
+		add(&t.stats.busy, n)
+	}
+	if n > t.stats.gapMax.Load() {
 		t.stats.gapMax.Store(n)
 	}
 }
