@@ -8,7 +8,7 @@ func (s *Session) Close(why *reason.Error) { s.deliver(result{kind: resultClose,
 // violation ends the session: what a peer sends is never clamped into shape.
 func (s *Session) violation(what string) {
 	s.cfg.Log("the peer broke the session protocol; closing the session", "violation", what)
-	s.end(reason.New(reason.TransportError, "the peer broke the session protocol: %s", what))
+	s.end(reason.New(reason.TransportError, "the peer broke the session protocol: %s; update the older of the two nodes, or report it with both nodes' logs", what))
 }
 
 // end begins the end: the peer is told, every item fails, every group closes.

@@ -144,10 +144,10 @@ func (s *Session) segmentSummed(r *result) {
 		s.compareSegment(g, seg)
 	case r.crc != seg.sum:
 		seg.resumming = false
-		seg.item.stop(reason.New(reason.SourceChanged, "the source memory changed while it was sent"))
+		seg.item.stop(reason.New(reason.SourceChanged, "the source memory changed while it was sent; submit again when nobody writes it"))
 	default:
 		seg.resumming = false
-		seg.item.stop(reason.New(reason.ChecksumMismatch, "bytes %d..%d arrived with CRC32C %08x, the source has %08x",
+		seg.item.stop(reason.New(reason.ChecksumMismatch, "bytes %d..%d arrived with CRC32C %08x, the source has %08x; "+badMemory,
 			seg.offset, seg.offset+int64(len(seg.memory)), seg.ackCRC, seg.sum))
 	}
 	s.settleSegment(g, seg)

@@ -88,6 +88,10 @@ type heldSegment struct {
 	bytes  uint32
 }
 
+// badMemory is what to do about bytes that changed on their way: links and
+// networks have checksums of their own and hardly ever let that pass.
+const badMemory = "if that happens again, look for bad memory or a bad adapter in either host"
+
 // storeRecord checks a record's bytes where they lie, in the destination
 // memory, and writes them.
 func (i *recvItem) storeRecord(p []byte, r *Record) *reason.Error {
@@ -96,7 +100,7 @@ func (i *recvItem) storeRecord(p []byte, r *Record) *reason.Error {
 	}
 	if i.offer.Verify {
 		if crc := Checksum(p); crc != r.CRC {
-			return reason.New(reason.ChecksumMismatch, "bytes %d..%d arrived with CRC32C %08x, sent with %08x",
+			return reason.New(reason.ChecksumMismatch, "bytes %d..%d arrived with CRC32C %08x, sent with %08x; "+badMemory,
 				r.Offset, r.Offset+int64(len(p)), crc, r.CRC)
 		}
 	}

@@ -264,7 +264,7 @@ func (s *Session) settleBy(l *sessionLane) int64 {
 		l.reopenAt = s.now + 2*s.cfg.DrainTimeout // while opened: the deadline
 	}
 	if s.now >= l.reopenAt {
-		s.end(reason.New(reason.TransportError, "the peer did not answer for failed lane %d within %d ms", l.index, 2*s.cfg.DrainTimeout/1e6))
+		s.end(reason.New(reason.TransportError, "the peer did not answer for failed lane %d within %d ms; look at its log", l.index, 2*s.cfg.DrainTimeout/1e6))
 	}
 	return l.reopenAt
 }
@@ -286,6 +286,6 @@ func (s *Session) tickGroups() int64 {
 	if limit := s.noLaneSince + s.cfg.StallAfter/2; s.now < limit {
 		return limit
 	}
-	s.end(reason.New(reason.TransportError, "no lane to the peer could be rebuilt for %d ms%s", s.cfg.StallAfter/2/1e6, s.troubleText()))
+	s.end(reason.New(reason.TransportError, "no lane to the peer could be rebuilt for %d ms%s; see `mover doctor` on both nodes", s.cfg.StallAfter/2/1e6, s.troubleText()))
 	return s.now
 }

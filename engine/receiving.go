@@ -272,7 +272,7 @@ func (s *Session) handleCommit(m *ItemCommit) error {
 	}
 	s.inbox.close(i)
 	if i.offer.Verify && crc != m.CRC {
-		s.refuse(i, reason.New(reason.ChecksumMismatch, "the item has CRC32C %08x here, %08x at its source", crc, m.CRC))
+		s.refuse(i, reason.New(reason.ChecksumMismatch, "the item has CRC32C %08x here, %08x at its source; "+badMemory, crc, m.CRC))
 		return nil
 	}
 	i.phase = recvPublishing

@@ -308,10 +308,10 @@ func (s *Session) tickItems() int64 {
 			continue
 		}
 		if i.phase == sendStopping {
-			s.end(reason.New(reason.Stalled, "an item's writes did not come back within %d ms", s.cfg.StallAfter/1e6))
+			s.end(reason.New(reason.Stalled, "an item's writes did not come back within %d ms; see what `mover peers` says of the rails, and both nodes' logs", s.cfg.StallAfter/1e6))
 			return s.now
 		}
-		i.stop(reason.New(reason.Stalled, "no progress for %d ms, %d of %d bytes acked", s.cfg.StallAfter/1e6, i.acked, i.item.Bytes))
+		i.stop(reason.New(reason.Stalled, "no progress for %d ms, %d of %d bytes acked; look at the disks of both nodes and the network between them, or raise jobs.stall_after", s.cfg.StallAfter/1e6, i.acked, i.item.Bytes))
 		next = s.now
 	}
 	return next

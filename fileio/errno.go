@@ -51,9 +51,17 @@ func (r *Root) failure(notFound reason.Code, op, rel string, err error) *reason.
 	}
 	text := fmt.Sprintf("%s %q in root %s", op, rel, r.cfg.Name)
 	if code == reason.Internal {
-		return reason.New(code, "%s: %w", text, err)
+		return reason.New(code, "%s: %w; %s", text, err, internalAdvice(err))
 	}
 	return reason.New(code, "%s: %w; %s", text, err, advice[code])
+}
+
+// internalAdvice is what to do about what is no fault of the file's.
+func internalAdvice(err error) string {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return "raise the limit of open files (LimitNOFILE, ulimit -n)"
+	}
+	return "this is a defect of mover: report it with the node's log"
 }
 
 // also adds what went wrong while cleaning up to err, whose reason stays.

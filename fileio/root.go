@@ -72,7 +72,7 @@ func OpenRoot(cfg RootConfig) (*Root, error) {
 		cfg.DirMode = 0o755
 	}
 	cfg.Path = filepath.Clean(cfg.Path)
-	r := &Root{cfg: cfg, k: linux{}}
+	r := &Root{cfg: cfg, k: systemCalls()}
 	dir, err := os.OpenRoot(cfg.Path)
 	if err != nil {
 		code := r.codeOf(err, reason.DestNotFound)

@@ -328,5 +328,5 @@ func (q *Queue) Cancel(id ID) (Snapshot, error) {
 }
 
 func canceledReason(detail string) *Reason {
-	return &Reason{Code: reason.Canceled, Detail: detail}
+	return &Reason{Code: reason.Canceled, Detail: detail + "; retry it to run it after all"}
 }

@@ -139,7 +139,7 @@ func (q *Queue) call(ctx context.Context, a *Attempt) (res Result, err error) {
 		if p := recover(); p != nil {
 			q.cfg.Logger.Error("an attempt panicked", "job", a.Job.ID, "attempt", a.Number,
 				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = reason.New(reason.Internal, "the attempt failed by a defect of this program; the node's log has the details")
+			err = reason.New(reason.Internal, "the attempt failed by a defect of this program; report it with the details that the node's log has")
 		}
 	}()
 	return q.cfg.Router.Run(ctx, a)

@@ -69,7 +69,7 @@ func (n *Node) mayUse(name, node, what string, missing reason.Code, list func(bu
 		return reason.New(missing, "%w; `mover buffers ls` lists them", err)
 	}
 	if names := list(info); !slices.Contains(names, node) && !slices.Contains(names, "*") {
-		return reason.New(reason.NotAuthorized, "the buffer does not list node %s under %s; make it again with %s: [%s]", node, what, what, node)
+		return reason.New(reason.NotAuthorized, "buffer %s does not list node %s under %s; make it again with %s: [%s]", name, node, what, what, node)
 	}
 	return nil
 }

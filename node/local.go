@@ -143,7 +143,7 @@ func transfer(ctx context.Context, item *engine.Item, to engine.Target) (crc uin
 				return 0, err
 			}
 			if got := engine.Checksum(p); got != sum {
-				return 0, reason.New(reason.ChecksumMismatch, "bytes %d..%d read back with CRC32C %08x, written with %08x", at, at+int64(len(p)), got, sum)
+				return 0, reason.New(reason.ChecksumMismatch, "bytes %d..%d read back with CRC32C %08x, written with %08x; if that happens again, look for a bad disk or bad memory in this host", at, at+int64(len(p)), got, sum)
 			}
 		}
 		whole.Append(sum, int64(len(p)))

@@ -179,7 +179,7 @@ func (c countedSink) WriteAt(p []byte, offset int64) (int, error) {
 // descriptors has no room for now, and the sender should try again.
 func refusal(err error) *reason.Error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-		return reason.New(reason.PeerRefused, "%w; raise the limit of open files (LimitNOFILE, ulimit -n) at the destination", err)
+		return reason.New(reason.PeerRefused, "at the destination: %w", err)
 	}
 	return asReason(err)
 }

@@ -33,7 +33,7 @@ func TestRootsAllow(t *testing.T) {
 		if reason.Of(err) != c.write {
 			t.Errorf("%s writes %s: %v, want %q", c.peer, c.root, err, c.write)
 		}
-		if c.write == reason.NotAuthorized && !strings.Contains(err.Error(), "add it to roots.NAME.write") {
+		if c.write == reason.NotAuthorized && !strings.Contains(err.Error(), "add it to roots.narrow.write") {
 			t.Errorf("%v does not say what to do", err)
 		}
 	}

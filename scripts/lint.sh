@@ -22,6 +22,7 @@ step "gofmt" format
 step "go.mod is tidy" go mod tidy -diff
 step "modules are what go.sum says" go mod verify
 step "go vet" go vet ./...
+step "go vet, with faults to inject" go vet -tags moverfault ./fault ./fileio ./node/device
 step "staticcheck" static
 step "builds without cgo" no_cgo
 step "builds without the header of libibverbs" no_header

@@ -51,10 +51,12 @@ var (
 // its process.
 type testNode struct {
 	name    string
-	dir     string // has state/, data/, incoming/ and config.yaml
-	api     string // host:port
-	control string // host:port
-	devices string // the section, if it is not software verbs
+	dir     string   // has state/, data/, incoming/ and config.yaml
+	api     string   // host:port
+	control string   // host:port
+	devices string   // the section, if it is not software verbs
+	program string   // another build than the tests' binary
+	env     []string // added to the process's environment
 	log     *logFile
 	process *exec.Cmd
 	exited  chan struct{} // closed when process has ended
@@ -144,7 +146,12 @@ func (l *logFile) String() string {
 func (n *testNode) start(t *testing.T) {
 	t.Helper()
 	n.log = &logFile{}
-	c := exec.Command(binary, "run", "--config", n.config())
+	program := binary
+	if n.program != "" {
+		program = n.program
+	}
+	c := exec.Command(program, "run", "--config", n.config())
+	c.Env = append(os.Environ(), n.env...)
 	c.Stdout, c.Stderr = n.log, n.log
 	// If the test binary is killed, so is the node.
 	c.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}

@@ -194,7 +194,11 @@ func newSoft(cfg *config.Config, log *slog.Logger) (verbs.Provider, error) {
 	if len(c.Addresses) == 0 {
 		return nil, errors.New("soft.addresses is empty")
 	}
-	return soft.New(c)
+	p, err := soft.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return injected(p), nil
 }
 
 // openHardware makes the provider of RDMA hardware.
