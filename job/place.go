@@ -10,6 +10,10 @@ import (
 // Limits of a path, from limits.h: PATH_MAX counts the terminating NUL.
 const maxPathBytes = 4095
 
+// MaxSubBytes is the longest path below a root that a Place can have, whatever
+// the root's name: one letter and a slash come before it.
+const MaxSubBytes = maxPathBytes - 2
+
 // nameShape is a node's, a root's or a buffer's name.
 var nameShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"mover/fileio"
+	"mover/job"
 	"mover/reason"
 )
 
@@ -44,4 +45,15 @@ func notInside(from *fileio.Root, base string, to *fileio.Root, dest string) err
 		return nil
 	}
 	return reason.New(reason.SameFile, "%q in root %s is the source directory or lies in it; choose another destination", dest, to.Name())
+}
+
+// tooLong says that an entry of a tree has no path where the tree goes, which
+// the source's file system could not tell: base is the tree's, below the
+// destination's root.
+func tooLong(base, rel string) *reason.Error {
+	whole := treePlace{base: base}.path(rel)
+	if len(whole) <= job.MaxSubBytes {
+		return nil
+	}
+	return reason.New(reason.NameTooLong, "%.100q... would have a path of %d bytes at the destination, the limit is %d; shorten it, or move it to a shorter path", rel, len(whole), job.MaxSubBytes)
 }

@@ -181,6 +181,10 @@ func (w *planWalk) visit(e fileio.Entry) error {
 	default:
 		w.plan.Files++
 	}
+	if err := tooLong(w.spec.Destination.Sub(), e.Rel); err != nil {
+		w.conflict(e.Rel, err)
+		return nil
+	}
 	d := job.GroupEntry{Kind: entryKinds[e.Kind], Path: []byte(e.Rel), Size: min(e.Size, smallBytes), MtimeNS: e.MTime.UnixNano(), Target: []byte(e.Target)}
 	g := &w.group
 	if len(g.entries) == job.MaxGroupEntries || g.meta+d.EncodedSize() > packMetaBytes || g.bytes+d.Size > job.MaxGroupBytes {

@@ -205,6 +205,9 @@ func (t *tree) visit(e fileio.Entry) error {
 		t.counted(e.Size, 1, 0)
 		return nil
 	}
+	if err := tooLong(t.dest.base, e.Rel); err != nil {
+		return t.problem(e.Rel, entryKinds[e.Kind], e.Size, err)
+	}
 	if err := xattrsTravel(e.Xattrs); err != nil {
 		t.unpublished(&e, false)
 		return t.problem(e.Rel, entryKinds[e.Kind], e.Size, err)
@@ -231,7 +234,7 @@ func (t *tree) leave(e fileio.Entry) error {
 			return nil
 		}
 	}
-	if preserved(t.spec.Preserve) == 0 {
+	if preserved(t.spec.Preserve) == 0 || tooLong(t.dest.base, e.Rel) != nil {
 		return nil
 	}
 	return t.dirs.put(spooled{GroupEntry: t.describe(e)})
