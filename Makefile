@@ -13,7 +13,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unve
 # -buildvcs=false: a source tree owned by another user, or an archive, builds too.
 BUILD := go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)"
 
-.PHONY: help need-go build demo run test bench lab lab-full lab-shell lab-bench lint docker docker-test clean
+.PHONY: help need-go build demo run test bench lab lab-full lab-shell lab-bench sim nightly lint docker docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -41,6 +41,14 @@ run: need-go ## start one node with config.yaml, its state in out/run
 test: need-go ## everything that needs no guest: lint, unit, property, simulation, real processes, races
 	@scripts/need-packages.sh gcc libc6-dev libibverbs-dev git
 	@scripts/test.sh
+
+# SEED=x replays one. docs/simulation.md.
+sim: need-go ## the simulation: SEEDS=n runs of the data path against everything that goes wrong (2000)
+	@MOVER_SIM_SEEDS=$(or $(SEEDS),2000) MOVER_SIM_SEED=$(SEED) \
+		go test -buildvcs=false -count=1 -timeout 24h -v -run '^TestSimulation$$' ./engine
+
+nightly: need-go ## what takes too long for every change: 100,000 runs of the simulation, some 20 minutes
+	@$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),100000)
 
 need-lab: build
 	@scripts/need-packages.sh $$(cat lab/packages.txt)

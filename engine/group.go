@@ -337,10 +337,15 @@ func (g *group) overdue(now int64) int {
 				n++
 			}
 		case laneDraining:
-			if busy++; now >= l.drainBy && l.drainBy != 0 {
+			busy++
+			switch {
+			case l.drainBy == 0: // its helper has the QP, or it was told
+			case now >= l.drainBy:
 				l.drainBy = 0
 				g.emit(event{kind: eventLaneStuck, lane: LaneRef{l.index, l.epoch}})
 				n++
+			default: // a helper may have given the QP back long after close
+				g.closeBy = max(g.closeBy, l.drainBy)
 			}
 		}
 	}

@@ -82,6 +82,7 @@ func NewSession(cfg SessionConfig) *Session {
 		cfg:      cfg,
 		events:   ring.NewMPMC[event](4096),
 		inFlight: map[chunkKey]*chunk{},
+		nextItem: cfg.firstItem,
 	}
 	s.inbox = inbox{items: map[uint64]*recvItem{}, waker: cfg.Waker}
 	if !cfg.Dialler {

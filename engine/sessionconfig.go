@@ -62,7 +62,10 @@ type SessionConfig struct {
 	RebuildMin   int64 // back-off before a failed lane is built again
 	RebuildMax   int64
 
-	// firstGeneration is where slots and segments begin to count, 0 but in
-	// tests of the wrap, where it is the same on both sides.
+	// firstGeneration is where slots and segments begin to count, firstEpoch
+	// where lanes, firstItem where items do: 0 but in tests of the wrap, where
+	// they are the same on both sides.
 	firstGeneration uint64
+	firstEpoch      uint32
+	firstItem       uint64
 }

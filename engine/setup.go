@@ -119,7 +119,7 @@ func (s *Session) build() error {
 		}
 	}
 	for i, pl := range p.lanes {
-		s.lanes = append(s.lanes, &sessionLane{index: uint16(i), planLane: pl, group: s.groups[pl.group],
+		s.lanes = append(s.lanes, &sessionLane{index: uint16(i), epoch: s.cfg.firstEpoch, planLane: pl, group: s.groups[pl.group],
 			peerGID: s.remoteOffer(pl.rail).GID})
 	}
 	return nil

@@ -30,13 +30,13 @@ func (g *group) checkCounts(w *world) {
 		used++
 		s := &g.local[r.local]
 		if s.remote != int32(i) || s.credited {
-			w.problem("group %d: remote slot %d holds %d, which holds %d", g.id, i, r.local, s.remote)
+			w.broken(counted, "group %d: remote slot %d holds %d, which holds %d", g.id, i, r.local, s.remote)
 		}
 		window[s.lane]++
 		inFlight[s.lane.rail] += int64(s.bytes)
 	}
 	if used+len(g.freeRemote) != len(g.remote) {
-		w.problem("group %d: %d remote slots used, %d free of %d", g.id, used, len(g.freeRemote), len(g.remote))
+		w.broken(counted, "group %d: %d remote slots used, %d free of %d", g.id, used, len(g.freeRemote), len(g.remote))
 	}
 	for _, s := range g.sending {
 		if s != nil && s.lane != nil && !s.acked {
@@ -46,15 +46,15 @@ func (g *group) checkCounts(w *world) {
 	}
 	for _, l := range g.data {
 		if l.state == laneUp && l.window != window[l] {
-			w.problem("group %d lane %d: window %d, counted %d", g.id, l.index, l.window, window[l])
+			w.broken(counted, "group %d lane %d: window %d, counted %d", g.id, l.index, l.window, window[l])
 		}
 		if l.window > l.depth && l.state == laneUp || l.sends > l.sendCap || l.recvs > l.recvCap {
-			w.problem("group %d lane %d: window %d of %d, %d sends, %d receives", g.id, l.index, l.window, l.depth, l.sends, l.recvs)
+			w.broken(counted, "group %d lane %d: window %d of %d, %d sends, %d receives", g.id, l.index, l.window, l.depth, l.sends, l.recvs)
 		}
 	}
 	for _, r := range g.rails {
 		if r.inFlight != inFlight[r] {
-			w.problem("group %d rail %d: %d bytes in flight, counted %d", g.id, r.index, r.inFlight, inFlight[r])
+			w.broken(counted, "group %d rail %d: %d bytes in flight, counted %d", g.id, r.index, r.inFlight, inFlight[r])
 		}
 	}
 }
@@ -86,26 +86,26 @@ func (w *world) checkQuiet() {
 		se := s.session
 		if len(se.inFlight) != 0 || len(se.sending) != 0 || len(se.receiving) != 0 || len(se.inbox.items) != 0 || se.auxOut != 0 ||
 			len(se.auxWaiting) != 0 || len(se.keep) != 0 || len(se.unsent) != 0 {
-			w.problem("%s: %d chunks, %d sending, %d receiving, %d in the inbox, %d aux ops, %d commands, %d messages left",
+			w.broken(counted, "%s: %d chunks, %d sending, %d receiving, %d in the inbox, %d aux ops, %d commands, %d messages left",
 				s.host, len(se.inFlight), len(se.sending), len(se.receiving), len(se.inbox.items), se.auxOut, len(se.keep), len(se.unsent))
 		}
 		for _, g := range se.groups {
 			g.checkCounts(w)
 			if len(g.freeRemote) != len(g.remote) || len(g.freeLocal) != len(g.local) || g.loaded.n+g.owed.n+g.queued.n+g.ops != 0 {
-				w.problem("%s group %d: free %d/%d remote, %d/%d local; %d loaded, %d owed, %d queued, %d ops", s.host, g.id,
+				w.broken(counted, "%s group %d: free %d/%d remote, %d/%d local; %d loaded, %d owed, %d queued, %d ops", s.host, g.id,
 					len(g.freeRemote), len(g.remote), len(g.freeLocal), len(g.local), g.loaded.n, g.owed.n, g.queued.n, g.ops)
 			}
 			if len(g.freeSegs) != segmentTable {
-				w.problem("%s group %d: %d of %d segment entries free", s.host, g.id, len(g.freeSegs), segmentTable)
+				w.broken(counted, "%s group %d: %d of %d segment entries free", s.host, g.id, len(g.freeSegs), segmentTable)
 			}
 			for i := range g.sent {
 				if g.sent[i] != nil || g.sending[i] != nil || g.table[i].granted {
-					w.problem("%s group %d: segment %d is not forgotten", s.host, g.id, i)
+					w.broken(counted, "%s group %d: segment %d is not forgotten", s.host, g.id, i)
 				}
 			}
 			for _, l := range g.lanes {
 				if l != nil && l.state == laneUp && (l.window != 0 || l.sends != 0 || l.recvs != l.recvCap) {
-					w.problem("%s lane %d: window %d, %d sends, %d of %d receives", s.host, l.index, l.window, l.sends, l.recvs, l.recvCap)
+					w.broken(counted, "%s lane %d: window %d, %d sends, %d of %d receives", s.host, l.index, l.window, l.sends, l.recvs, l.recvCap)
 				}
 			}
 		}
@@ -114,7 +114,7 @@ func (w *world) checkQuiet() {
 			peer := w.sides[1-s.index].session.groups[g.id]
 			for i := range g.remote {
 				if g.remote[i].generation != peer.recv[i].generation {
-					w.problem("%s group %d slot %d: generation %d here, %d there", s.host, g.id, i, g.remote[i].generation, peer.recv[i].generation)
+					w.broken(agreed, "%s group %d slot %d: generation %d here, %d there", s.host, g.id, i, g.remote[i].generation, peer.recv[i].generation)
 				}
 			}
 		}
@@ -164,34 +164,34 @@ func (w *world) finish() {
 	}
 	for _, s := range w.sides {
 		if s.leases != 0 {
-			w.problem("%s: %d leases not released", s.host, s.leases)
+			w.broken(returned, "%s: %d leases not released", s.host, s.leases)
 		}
 		for i, p := range s.pollers {
 			if n := p.work.reserved.Load(); n != 0 || len(p.groups) != 0 || p.work.Len() != 0 {
-				w.problem("%s poller %d: %d ops reserved, %d groups, %d ops queued", s.host, i, n, len(p.groups), p.work.Len())
+				w.broken(returned, "%s poller %d: %d ops reserved, %d groups, %d ops queued", s.host, i, n, len(p.groups), p.work.Len())
 			}
 			if n := p.stats.Lanes.Load(); n != 0 {
-				w.problem("%s poller %d: counts %d lanes", s.host, i, n)
+				w.broken(returned, "%s poller %d: counts %d lanes", s.host, i, n)
 			}
 			for _, ch := range s.chans[i] {
 				if err := ch.Destroy(); err != nil {
-					w.problem("%s: destroying a channel: %v", s.host, err)
+					w.broken(returned, "%s: destroying a channel: %v", s.host, err)
 				}
 			}
 		}
 		if se := s.session; len(se.inFlight)+len(se.sending)+len(se.receiving)+len(se.inbox.items) != 0 {
-			w.problem("%s: the session still holds items", s.host)
+			w.broken(returned, "%s: the session still holds items", s.host)
 		}
 		for _, r := range s.session.Rails() {
 			if n := r.LanesUp.Load(); n != 0 {
-				w.problem("%s: rail counts %d lanes up", s.host, n)
+				w.broken(returned, "%s: rail counts %d lanes up", s.host, n)
 			}
 		}
 		for _, ctx := range s.ctxs {
 			if c := ctx.Counts(); c != (verbs.Counts{}) {
-				w.problem("%s: left open: %+v", s.host, c)
+				w.broken(returned, "%s: left open: %+v", s.host, c)
 			} else if err := ctx.Close(); err != nil {
-				w.problem("%s: closing a device: %v", s.host, err)
+				w.broken(returned, "%s: closing a device: %v", s.host, err)
 			}
 		}
 	}
@@ -200,15 +200,15 @@ func (w *world) finish() {
 // verdict reports what the world found.
 func (w *world) verdict(replay string) {
 	w.tb.Helper()
-	for _, v := range w.f.Violations() {
+	for _, v := range w.f.Violations()[w.reported:] {
 		if !w.tolerate[v.Kind] && !(v.Kind == sim.StaleQP && w.flapped(int64(v.At))) {
-			w.problem("verbs: %v", v)
+			w.broken(byVerbs, "verbs: %v", v)
 		}
 	}
 	if len(w.problems) == 0 {
 		return
 	}
-	w.tb.Errorf("seed %d, %+v:\n%s\nlog:\n%s\nreplay: %s", w.seed, w.cfgText(), strings.Join(w.problems, "\n"), strings.Join(w.log, "\n"), replay)
+	w.tb.Errorf("seed %d, %+v:\n%s\nlog:\n%s\nreplay: %s", w.seed, w.cfgText(), strings.Join(w.problems, "\n"), strings.Join(append(w.log, w.storms...), "\n"), replay)
 }
 
 func (w *world) cfgText() string {

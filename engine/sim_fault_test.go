@@ -134,22 +134,26 @@ func (w *world) corrupt() {
 // does, now and then.
 func (w *world) pollEvents() {
 	for _, s := range w.sides {
-		for _, ctx := range s.ctxs {
-			var poll func()
-			poll = func() {
-				for {
-					e, err := ctx.GetAsyncEvent(0)
-					if err != nil {
-						break
-					}
-					s.session.PortEvent(ctx, e)
+		w.pollEventsOf(s)
+	}
+}
+
+func (w *world) pollEventsOf(s *simSide) {
+	for _, ctx := range s.ctxs {
+		var poll func()
+		poll = func() {
+			for {
+				e, err := ctx.GetAsyncEvent(0)
+				if err != nil {
+					break
 				}
-				if !s.ended {
-					w.after(w.rng.Int64N(5*ms), "events", poll)
-				}
+				s.session.PortEvent(ctx, e)
 			}
-			poll()
+			if !s.ended {
+				s.after(w.rng.Int64N(5*ms), "events", poll)
+			}
 		}
+		poll()
 	}
 }
 
@@ -209,9 +213,15 @@ func (w *world) loseControl() {
 		for _, l := range s.links {
 			l.cut = true
 		}
-		w.after(w.rng.Int64N(20*ms), "lost", func() {
-			s.session.Lost(reason.New(reason.PeerUnreachable, "the control connection broke"), w.now())
-			s.woken = true
+		if s.dead {
+			continue
+		}
+		session := s.session
+		s.after(w.rng.Int64N(20*ms), "lost", func() {
+			if s.session == session {
+				session.Lost(reason.New(reason.PeerUnreachable, "the control connection broke"), w.now())
+				s.woken = true
+			}
 		})
 	}
 }

@@ -13,34 +13,32 @@ import (
 // seeds calls f with as many seeds as the run is meant for: MOVER_SIM_SEEDS
 // how many, MOVER_SIM_SEED a single one, to replay it.
 func seeds(t *testing.T, few int, f func(t *testing.T, seed uint64, replay string)) {
-	first, n := uint64(1), few
-	if v := os.Getenv("MOVER_SIM_SEEDS"); v != "" {
-		k, err := strconv.Atoi(v)
+	first, n := seedRange(t, few)
+	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {
+		f(t, seed, fmt.Sprintf("MOVER_SIM_SEED=%d go test -run '^%s$' ./engine/", seed, t.Name()))
+	}
+}
+
+func seedRange(t *testing.T, few int) (first uint64, n int) {
+	number := func(name string, otherwise uint64) uint64 {
+		v := os.Getenv(name)
+		if v == "" {
+			return otherwise
+		}
+		k, err := strconv.ParseUint(v, 10, 63)
 		if err != nil {
-			t.Fatalf("MOVER_SIM_SEEDS: %v", err)
+			t.Fatalf("%s: %v", name, err)
 		}
-		n = k
+		return k
 	}
-	if v := os.Getenv("MOVER_SIM_SEED"); v != "" {
-		k, err := strconv.ParseUint(v, 10, 64)
-		if err != nil {
-			t.Fatalf("MOVER_SIM_SEED: %v", err)
-		}
-		first, n = k, 1
+	if raceEnabled {
+		few = (few + 3) / 4 // one goroutine: the detector has little to see, and takes ten times as long
 	}
-	if raceEnabled && os.Getenv("MOVER_SIM_SEEDS") == "" {
-		n = (n + 3) / 4 // one goroutine: the detector has little to see, and takes ten times as long
+	first, n = 1, int(number("MOVER_SIM_SEEDS", uint64(few)))
+	if os.Getenv("MOVER_SIM_SEED") != "" {
+		first, n = number("MOVER_SIM_SEED", 0), 1
 	}
-	failed := 0
-	for seed := first; seed < first+uint64(n); seed++ {
-		replay := fmt.Sprintf("MOVER_SIM_SEED=%d go test -run '^%s$' ./engine/", seed, t.Name())
-		f(t, seed, replay)
-		if t.Failed() {
-			if failed++; failed >= 3 {
-				return
-			}
-		}
-	}
+	return first, n
 }
 
 // drawItems adds items in both directions. Some are limited in their rate, and

@@ -1,17 +1,12 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
-	"mover/reason"
-	"mover/verbs"
 	"mover/verbs/sim"
 )
 
@@ -31,7 +26,26 @@ type world struct {
 	hash  uint64
 	steps int
 
-	items  []*simItem
+	items []*simItem
+	jobs  []*simJob
+
+	// adverse worlds are checked after every act; see TestSimulation.
+	adverse     bool
+	hangs       bool // workers may have to wait, see simWorker
+	coroutines  []*simWorker
+	current     *simWorker // which runs
+	connections int
+	kills       int  // of processes
+	stormy      bool // something goes wrong that may end a session
+	isCalm      bool
+	isOver      bool        // no session is begun any more
+	rnrAllowed  uint64      // messages without a receive that were told
+	marks       []bool      // of checkSlots
+	storms      []string    // what went wrong
+	fatal       [2][]string // devices that died, by side
+	pacer       *Pacer      // which some items share
+	reported    int         // violations of the verbs that are problems already
+
 	calmAt int64   // when the last fault is over
 	flaps  []int64 // when a port went down
 	// tolerate are kinds of violations that a fault of this run explains.
@@ -50,6 +64,7 @@ type worldConfig struct {
 	device          func(*sim.Device)
 	lend            func(*gidContext) // what goes wrong with a device's verbs
 	aside           bool              // QPs are connected beside the poller
+	asideFor        int64             // which takes so long; 0 is drawn
 	pollers         [2]int
 	lanes           uint16
 	depth           uint16
@@ -57,6 +72,9 @@ type worldConfig struct {
 	segment         uint32
 	rateBits        uint64
 	firstGeneration uint64
+	firstEpoch      uint32
+	firstItem       uint64
+	firstPSN        uint32
 	rebuildMin      int64
 	rebuildMax      int64
 	fabric          sim.Options
@@ -75,156 +93,6 @@ const (
 	s1 = int64(1e9)
 )
 
-// simSide is one node.
-type simSide struct {
-	w       *world
-	index   int
-	host    string
-	ctxs    []*gidContext
-	chans   [][]verbs.CompChannel // by poller
-	pollers []*simPoller
-	session *Session
-	scratch *Scratch
-	links   [2]*simLink // outgoing: control stream, item stream
-	ended   bool
-	why     *reason.Error
-	up      bool
-
-	woken     bool // the session's goroutine
-	sessionAt int64
-	leases    int
-}
-
-// gidContext is a device whose GIDs can be taken away and given back, as those
-// of a network interface's addresses, and whose verbs can be made to fail.
-type gidContext struct {
-	verbs.Context
-	hide     func(verbs.GID) bool
-	createQP func() error // before a QP is made
-	modify   func(*verbs.QPAttr) error
-	access   []verbs.Access // of what was registered
-}
-
-func (c *gidContext) AllocPD() (verbs.PD, error) {
-	pd, err := c.Context.AllocPD()
-	return &gidPD{pd, c}, err
-}
-
-type gidPD struct {
-	verbs.PD
-	c *gidContext
-}
-
-func (p *gidPD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
-	p.c.access = append(p.c.access, access)
-	return p.PD.RegMR(mem, access)
-}
-
-func (p *gidPD) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
-	if p.c.createQP != nil {
-		if err := p.c.createQP(); err != nil {
-			return nil, err
-		}
-	}
-	qp, err := p.PD.CreateQP(a)
-	return &gidQP{qp, p.c}, err
-}
-
-type gidQP struct {
-	verbs.QP
-	c *gidContext
-}
-
-func (q *gidQP) Modify(a *verbs.QPAttr, mask verbs.AttrMask) error {
-	if q.c.modify != nil {
-		if err := q.c.modify(a); err != nil {
-			return err
-		}
-	}
-	return q.QP.Modify(a, mask)
-}
-
-func (c *gidContext) QueryGIDTable(port uint8) ([]verbs.GIDEntry, error) {
-	table, err := c.Context.QueryGIDTable(port)
-	var seen []verbs.GIDEntry
-	for _, e := range table {
-		if c.hide == nil || !c.hide(e.GID) {
-			seen = append(seen, e)
-		}
-	}
-	return seen, err
-}
-
-// simPoller is a poller's thread: it steps while there is work, then arms,
-// steps once more, and parks.
-type simPoller struct {
-	*Poller
-	side   *simSide
-	at     int64 // when it steps next
-	parked bool
-	armed  bool
-}
-
-func (p *simPoller) Wake() bool {
-	if p.parked {
-		p.parked = false
-		p.at = p.side.w.now() + p.side.w.rng.Int64N(3*us)
-	}
-	return true
-}
-
-// Wake wakes the session's goroutine.
-func (s *simSide) Wake() bool { s.woken = true; return true }
-
-type noPool struct{}
-
-func (noPool) Wake(int) int { return 0 }
-
-// simLink carries one stream in order, with random delays.
-type simLink struct {
-	w    *world
-	to   *simSide
-	last int64
-	cut  bool // Send fails
-	mute bool // messages vanish
-}
-
-// Send implements Control for both streams of a side.
-func (s *simSide) Send(m Message) error {
-	l := s.links[0]
-	if ItemStream(m) {
-		l = s.links[1]
-	}
-	w := s.w
-	if l.cut {
-		return errors.New("the control connection is gone")
-	}
-	if l.mute {
-		return nil
-	}
-	if w.liar != nil && s.index == 1 {
-		w.liar.tell(l, m)
-		return nil
-	}
-	return l.carry(m)
-}
-
-func (l *simLink) carry(m Message) error {
-	w := l.w
-	delay := 2*us + w.rng.Int64N(60*us)
-	if w.rng.IntN(40) == 0 {
-		delay += w.rng.Int64N(8 * ms)
-	}
-	l.last = max(l.last+1, w.now()+delay)
-	w.at(l.last, "message", func() {
-		if !l.cut && !l.mute {
-			l.to.session.Handle(m, w.now())
-			l.to.woken = true
-		}
-	})
-	return nil
-}
-
 func (w *world) now() int64 { return int64(w.f.Now()) }
 
 func (w *world) at(at int64, name string, run func()) {
@@ -234,43 +102,37 @@ func (w *world) at(at int64, name string, run func()) {
 
 func (w *world) after(delay int64, name string, run func()) { w.at(w.now()+delay, name, run) }
 
-func (w *world) problem(format string, args ...any) {
+// An invariant is what holds in every run, whatever goes wrong in it;
+// docs/simulation.md tells what each means.
+type invariant string
+
+const (
+	counted  invariant = "counted"  // slots, windows, WRs, bytes: what is counted is what is there
+	agreed   invariant = "agreed"   // the two ends never both own a slot, nor neither
+	drained  invariant = "drained"  // nobody uses memory that is somebody else's again
+	matching invariant = "matching" // no success without the source's bytes
+	ends     invariant = "ends"     // everything ends, once, in time, for a reason that there is
+	returned invariant = "returned" // nothing is left behind
+	byVerbs  invariant = "verbs"    // the rules of the verbs
+	protocol invariant = "protocol" // no end breaks the session protocol
+	expected invariant = "expected" // what the test is about
+)
+
+// broken notes that an invariant does not hold.
+func (w *world) broken(which invariant, format string, args ...any) {
 	if len(w.problems) < 20 {
-		w.problems = append(w.problems, fmt.Sprintf("%.6fs ", float64(w.now())/1e9)+fmt.Sprintf(format, args...))
+		w.problems = append(w.problems, fmt.Sprintf("[%s] %.6fs ", which, float64(w.now())/1e9)+fmt.Sprintf(format, args...))
 	}
 }
+
+// problem notes that a test's own expectation does not hold.
+func (w *world) problem(format string, args ...any) { w.broken(expected, format, args...) }
 
 func (w *world) mix(name string, x int64) {
 	for i := range len(name) {
 		w.hash = (w.hash ^ uint64(name[i])) * 1099511628211
 	}
 	w.hash = (w.hash ^ uint64(x)) * 1099511628211
-}
-
-// alignedMemory is page-aligned memory; nothing moves it.
-func alignedMemory(bytes int64) []byte {
-	if bytes == 0 {
-		return nil
-	}
-	const page = 4096
-	b := make([]byte, bytes+page)
-	skip := (page - int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))%page)) % page
-	return b[skip : skip+int(bytes) : skip+int(bytes)]
-}
-
-// shares are leased again by later worlds: making them anew takes as long as
-// everything else.
-var shares [][]byte
-
-func takeShare(bytes int64) []byte {
-	for i, m := range shares {
-		if int64(len(m)) == bytes {
-			shares[i] = shares[len(shares)-1]
-			shares = shares[:len(shares)-1]
-			return m
-		}
-	}
-	return alignedMemory(bytes)
 }
 
 // drawWorld draws a configuration.
@@ -290,6 +152,11 @@ func drawWorld(rng *rand.Rand) worldConfig {
 	c.rebuildMax = int64(pick(500, 500, 5000, 12000)) * ms // also longer than settling may take
 	if rng.IntN(2) == 0 {
 		c.firstGeneration = generationMask - uint64(rng.IntN(4))
+		// The bits of an epoch in a WR id and in a probe, a PSN, and an item's number
+		// taken for one of fewer bits.
+		c.firstEpoch = uint32(pick(1<<8, 1<<generationBits)) - uint32(rng.IntN(3))
+		c.firstPSN = psnMask - 3
+		c.firstItem = uint64(pick(1<<32, 1<<62)) - 2
 	}
 	return c
 }
@@ -318,126 +185,28 @@ func newWorld(tb testing.TB, seed uint64, edit func(*worldConfig)) *world {
 		w.f.PortDown(id)
 	}
 	for i, host := range []string{"a", "b"} {
-		w.sides[i] = w.newSide(i, host)
+		w.sides[i] = &simSide{w: w, index: i, host: host}
+		w.sides[i].boot()
+	}
+	w.connect()
+	return w
+}
+
+// connect begins a session between the two processes, whose last one is over.
+func (w *world) connect() {
+	w.connections++
+	for _, s := range w.sides {
+		s.begin()
 	}
 	for i, s := range w.sides {
+		to := w.sides[1-i]
 		for k := range s.links {
-			s.links[k] = &simLink{w: w, to: w.sides[1-i]}
+			s.links[k] = &simLink{w: w, to: to, session: to.session}
 		}
 	}
 	for _, s := range w.sides {
 		s.woken = true
 		s.session.Start(w.now())
-	}
-	return w
-}
-
-func (w *world) newSide(index int, host string) *simSide {
-	s := &simSide{w: w, index: index, host: host, scratch: new(Scratch), sessionAt: math.MaxInt64}
-	devices, err := w.f.Provider(host).Devices()
-	if err != nil {
-		w.tb.Fatal(err)
-	}
-	var pollers []uint16
-	for i := range w.cfg.pollers[index] {
-		pollers = append(pollers, uint16(i))
-	}
-	s.chans = make([][]verbs.CompChannel, len(pollers))
-	var ports []LocalPort
-	open := Open{PayloadBytes: w.cfg.payload, LanesPerRail: w.cfg.lanes, LaneDepth: w.cfg.depth, SegmentBytes: w.cfg.segment}
-	for _, d := range devices {
-		ctx, err := w.f.Provider(host).OpenDevice(d.Name)
-		if err != nil {
-			w.tb.Fatal(err)
-		}
-		own := &gidContext{Context: ctx}
-		s.ctxs = append(s.ctxs, own)
-		if w.cfg.lend != nil {
-			w.cfg.lend(own)
-		}
-		channels := map[uint16]verbs.CompChannel{}
-		for _, p := range pollers {
-			ch, err := ctx.CreateCompChannel()
-			if err != nil {
-				w.tb.Fatal(err)
-			}
-			s.chans[p] = append(s.chans[p], ch)
-			channels[p] = ch
-		}
-		offer := PortOffer{Provider: "sim", Device: d.Name, Port: 1, RateBits: w.cfg.rateBits, Pollers: pollers}
-		if w.cfg.split {
-			offer.Pollers = pollers[len(ports)%len(pollers):][:1]
-		}
-		attr, err := ctx.QueryPort(1)
-		if err != nil {
-			w.tb.Fatal(err)
-		}
-		table, err := ctx.QueryGIDTable(1)
-		if err != nil {
-			w.tb.Fatal(err)
-		}
-		gid, err := verbs.ChooseGID(table, verbs.GIDWish{})
-		offer.GID, offer.GIDType, offer.LinkLayer, offer.MTU = gid.GID, gid.Type, attr.LinkLayer, attr.ActiveMTU
-		if offer.Down = err != nil || attr.State != verbs.PortActive; offer.Down {
-			offer.GID, offer.GIDType = verbs.GID{}, verbs.GIDUnknown
-		}
-		ports = append(ports, LocalPort{Offer: offer, Context: own, Channels: channels, RelaxedOrdering: index == 0})
-		open.Ports = append(open.Ports, offer)
-	}
-	var engines []*Poller
-	for i := range pollers {
-		p := &simPoller{side: s}
-		p.Poller = NewPoller(PollerConfig{Index: i, Work: NewWorkQueue(4096, noPool{}), Waker: p, SumsItself: w.rng.IntN(2) == 0, LoadAhead: w.rng.IntN(5)})
-		s.pollers = append(s.pollers, p)
-		engines = append(engines, p.Poller)
-	}
-	var aside func(*Op)
-	if w.cfg.aside {
-		aside = func(op *Op) {
-			delay := w.rng.Int64N(2 * ms)
-			if w.rng.IntN(20) == 0 {
-				delay = w.rng.Int64N(1200 * ms) // a neighbour that does not answer
-			}
-			w.after(delay, "aside", func() { op.Execute(nil) })
-		}
-	}
-	s.session = NewSession(SessionConfig{
-		Dialler: index == 0, Open: open, Ports: ports, Pollers: engines, ShareBytes: 4 << 20,
-		Lease: func(_ uint16, bytes int64) ([]byte, func(), error) {
-			s.leases++
-			released := false
-			memory := takeShare(bytes)
-			return memory, func() {
-				shares = append(shares, memory)
-				if released {
-					w.problem("%s: a lease was released twice", host)
-				}
-				released = true
-				s.leases--
-			}, nil
-		},
-		Control: s, Receiver: s, Waker: s, Random: w.rng.Uint32, Log: s.logf, Info: s.logf, Aside: aside,
-		Up: func() { s.up = true },
-		Ended: func(why *reason.Error) {
-			if s.ended {
-				w.problem("%s: ended twice", host)
-			}
-			s.ended, s.why = true, why
-		},
-		AckTimeout: 14, PingEvery: 500 * ms, DeadAfter: 3 * s1, SetupTimeout: 30 * s1, DrainTimeout: 2 * s1, LaneDeadline: 6 * s1,
-		StallAfter: 30 * s1, RebuildMin: w.cfg.rebuildMin, RebuildMax: w.cfg.rebuildMax, firstGeneration: w.cfg.firstGeneration,
-	})
-	return s
-}
-
-func (s *simSide) logf(text string, args ...any) {
-	line := fmt.Sprintf("%.6fs %s: %s %v", float64(s.w.now())/1e9, s.host, text, args)
-	if s.w.log = append(s.w.log, line); len(s.w.log) > 200 {
-		s.w.log = s.w.log[1:]
-	}
-	if strings.Contains(text, "broke the session protocol") && !s.w.hostile || strings.Contains(text, "take down") ||
-		strings.Contains(text, "deregistering") {
-		s.w.problem("%s logged: %s %v", s.host, text, args)
 	}
 }
 
@@ -471,13 +240,13 @@ func (w *world) next() (at int64, run func()) {
 	}
 	for _, s := range w.sides {
 		for _, p := range s.pollers {
-			consider(p.at, p.step)
+			consider(s.due(p.at), p.step)
 		}
 		if s.woken && s.sessionAt > w.now() {
 			s.sessionAt = w.now() + w.rng.Int64N(5*us)
 			s.woken = false
 		}
-		consider(s.sessionAt, s.run)
+		consider(s.due(s.sessionAt), s.run)
 	}
 	return at, run
 }
@@ -493,6 +262,9 @@ func (w *world) step() bool {
 		w.wakeNotified()
 		w.takeOps()
 		w.steps++
+		if w.adverse {
+			w.checkVerbs()
+		}
 		return true
 	}
 	if at > w.now() {
@@ -502,92 +274,10 @@ func (w *world) step() bool {
 	run()
 	w.takeOps()
 	w.steps++
+	if w.adverse {
+		w.checkVerbs()
+	}
 	return true
-}
-
-// run drives the session's goroutine.
-func (s *simSide) run() {
-	w := s.w
-	s.woken = false
-	next := s.session.Run(w.now())
-	w.mix("run", int64(s.index))
-	s.sessionAt = next
-	if next <= w.now() {
-		s.sessionAt = w.now() + us
-	}
-}
-
-func (p *simPoller) step() {
-	w := p.side.w
-	n := p.Step(w.now())
-	w.mix("step", int64(n))
-	if w.steps%16 == 0 {
-		p.check()
-	}
-	p.at = w.now() + 100 + w.rng.Int64N(2*us)
-	if w.rng.IntN(500) == 0 {
-		p.at += w.rng.Int64N(2 * ms) // garbage collection, a busy neighbour
-	}
-	if n > 0 {
-		p.armed = false
-		return
-	}
-	if !p.armed {
-		p.armed = true
-		if err := p.Arm(); err != nil {
-			w.problem("arm: %v", err)
-		}
-		return // once more before it parks
-	}
-	p.armed, p.parked = false, true
-	p.at = p.Deadline()
-	if p.at <= w.now() {
-		p.at = w.now() + us
-	}
-}
-
-// wakeNotified wakes parked pollers whose completion channels fired.
-func (w *world) wakeNotified() {
-	for _, s := range w.sides {
-		for i, p := range s.pollers {
-			if !p.parked {
-				continue
-			}
-			for _, g := range p.groups {
-				for _, cq := range g.cqs {
-					if w.f.Notified(cq) {
-						p.Wake()
-					}
-				}
-			}
-			if !p.parked {
-				for _, ch := range s.chans[i] {
-					if err := ch.Drain(); err != nil {
-						w.problem("drain: %v", err)
-					}
-				}
-			}
-		}
-	}
-}
-
-// takeOps gives queued ops to workers, each of which takes its time.
-func (w *world) takeOps() {
-	for _, s := range w.sides {
-		for _, p := range s.pollers {
-			for {
-				op, ok := p.work.Pop()
-				if !ok {
-					break
-				}
-				delay := w.rng.Int64N(40 * us)
-				if w.rng.IntN(60) == 0 {
-					delay += w.rng.Int64N(10 * ms)
-				}
-				w.after(delay, "op", func() { op.Execute(s.scratch) })
-			}
-		}
-	}
 }
 
 // runUntil steps until cond, and complains when that takes longer than the
@@ -596,14 +286,14 @@ func (w *world) runUntil(what string, within int64, cond func() bool) bool {
 	end := w.now() + within
 	for !cond() {
 		if w.now() > end || w.steps > 5_000_000 {
-			w.problem("%s: not within %d ms (%d steps)", what, within/ms, w.steps)
+			w.broken(ends, "%s: not within %d ms (%d steps)", what, within/ms, w.steps)
 			return false
 		}
 		if len(w.problems) > 0 {
 			return false
 		}
 		if !w.step() {
-			w.problem("%s: nobody acts any more", what)
+			w.broken(ends, "%s: nobody acts any more", what)
 			return false
 		}
 	}

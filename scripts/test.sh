@@ -28,6 +28,12 @@ allocation_tests() {
 	"$work/testreport" run "$work/plain.json"
 }
 
+# Without the race detector, which takes ten times as long and has one goroutine
+# to look at; the race run has a few of the same seeds.
+simulation() {
+	MOVER_SIM_SEEDS=3000 go test -count=1 -timeout 8m -v -run '^TestSimulation$' ./engine
+}
+
 # The hot paths, listed in scripts/hot-paths.txt. A thousand rounds, so that a
 # stray allocation of the runtime rounds down to none.
 hot_paths() {
@@ -43,5 +49,6 @@ hot_paths() {
 step "tests, property tests, fuzz seeds, simulation and real processes under the race detector" race
 step "allocation tests without it" allocation_tests
 step "hot paths do not allocate" hot_paths
+step "3,000 seeds of the simulation" simulation
 step "nothing skipped that should run" "$work/testreport" skips scripts/skips.txt "$work/race.json" "$work/plain.json"
 echo "test: all passed in $SECONDS s"

@@ -7,6 +7,9 @@ import (
 	"mover/verbs"
 )
 
+// SetFaults changes the probabilities of random faults from now on.
+func (f *Fabric) SetFaults(p Faults) { f.opt.Faults = p }
+
 // strike draws the random faults for a message from q that reaches p, and took
 // the way between the two ports.
 func (f *Fabric) strike(q, p *qp, from, to *port) {
