@@ -111,14 +111,14 @@ func (j *journal) put(e entry) {
 		}
 	}
 	if err != nil {
-		j.log.Warn("an item being received could not be recorded; if mover is killed now, its partial file stays", "error", err)
+		j.log.Warn("an item being received could not be recorded; if mover is killed now, its partial file stays", "job", e.Job, "peer", e.Peer, "error", err)
 	}
 }
 
 // remove forgets an item.
 func (j *journal) remove(k itemKey) {
 	if err := os.Remove(j.file(k)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		j.log.Warn("the record of a received item could not be removed", "error", err)
+		j.log.Warn("the record of a received item could not be removed", "job", k.job, "peer", k.peer, "error", err)
 	}
 }
 
@@ -142,13 +142,13 @@ func (j *journal) recover(r *roots) []entry {
 	for _, e := range j.read() {
 		root, _ := r.get(e.Root)
 		if root == nil {
-			j.log.Warn("a root in which files were being received is not configured any more; partial files may be left there", "root", e.Root)
+			j.log.Warn("a root in which files were being received is not configured any more; partial files may be left there", "root", e.Root, "job", e.Job, "peer", e.Peer)
 			j.remove(e.key())
 			continue
 		}
 		ok, err := j.published(root, &e)
 		if err != nil {
-			j.log.Warn("cannot tell whether a file was published before the restart", "error", err)
+			j.log.Warn("cannot tell whether a file was published before the restart", "job", e.Job, "peer", e.Peer, "error", err)
 		}
 		if e.Attempt != 0 {
 			for _, dir := range e.Dirs {

@@ -43,6 +43,7 @@ type Node struct {
 	control   *peer.Control
 	sessions  *sessions
 	inbounds  *inbounds
+	itemLines *lineLimit // of the log, about items that went wrong
 	journal   *journal
 	receiving *job.Receiving
 	queue     *job.Queue
@@ -63,7 +64,7 @@ const (
 // New builds the node: keys and tokens (created if there are none), roots,
 // devices, memory, and the addresses it listens on. Nothing runs yet.
 func New(cfg *config.Config, version string, log *slog.Logger) (_ *Node, err error) {
-	n := &Node{cfg: cfg, version: version, log: log, inbounds: newInbounds(), registry: prometheus.NewRegistry()}
+	n := &Node{cfg: cfg, version: version, log: log, inbounds: newInbounds(), itemLines: newLineLimit(time.Now), registry: prometheus.NewRegistry()}
 	n.live.Store(cfg)
 	defer func() {
 		if err != nil {
@@ -220,7 +221,11 @@ func (n *Node) stop(stopWeb func(), served <-chan error) error {
 			errs = append(errs, errors.New("the HTTP API did not stop in time"))
 		}
 	}
-	errs = append(errs, n.path.Close(ctx))
+	ended := n.path.Close(ctx)
+	errs = append(errs, ended)
+	if ended == nil {
+		n.sessions.wait()
+	}
 	if late != nil {
 		errs = append(errs, n.queue.Close(ctx)) // their sessions have ended since
 	}

@@ -19,8 +19,9 @@ import (
 // of its own, for a file system may hang. Items within this node come to it
 // through local.
 type receiver struct {
-	node *Node
-	peer string // who offers: a peer as it proved to be, or this node
+	node    *Node
+	peer    string // who offers: a peer as it proved to be, or this node
+	session string // its name, for the log; "" within the node
 }
 
 // arrival is what an item becomes here, from its offer to its end.
@@ -41,6 +42,7 @@ type arrival interface {
 type inbound struct {
 	key     itemKey
 	attempt uint32
+	item    uint32
 	arrival arrival
 	inflow  *job.Inflow
 	over    chan struct{} // closed once it is published or discarded
@@ -65,12 +67,29 @@ func (r *receiver) Open(s *engine.Session, ref engine.ItemRef, offer *engine.Ite
 func (r *receiver) open(ref engine.ItemRef, offer *engine.ItemOffer) (in *inbound, meta []byte, err error) {
 	o, err := readOffered(offer)
 	if err != nil {
-		return nil, nil, reason.New(reason.PeerRefused, "%w", err)
+		err = reason.New(reason.PeerRefused, "%w", err)
+		r.warn("an item was refused: its description cannot be read", nil, "error", err)
+		return nil, nil, err
 	}
+	in, meta, err = r.begin(ref, offer, o)
+	about := itemLine{o.Job, o.Attempt, o.Item}
+	switch {
+	case err != nil:
+		r.warn("an item was refused", &about, "code", asReason(err).Code, "error", err)
+	case in == nil:
+		r.tell("an item ended without bytes", &about)
+	default:
+		r.tell("receiving an item", &about, "bytes", offer.Bytes)
+	}
+	return in, meta, err
+}
+
+// begin is open for an offer that can be read.
+func (r *receiver) begin(ref engine.ItemRef, offer *engine.ItemOffer, o offered) (in *inbound, meta []byte, err error) {
 	if o.SourceNode != r.peer || o.Size != offer.Bytes || o.Attempt != ref.Attempt {
 		return nil, nil, reason.New(reason.NotAuthorized, "the item's description contradicts its offer or its node")
 	}
-	in = &inbound{key: o.key(r.peer), attempt: o.Attempt, over: make(chan struct{})}
+	in = &inbound{key: o.key(r.peer), attempt: o.Attempt, item: o.Item, over: make(chan struct{})}
 	meta, err = r.node.inbounds.begin(in, r.node.cfg.Jobs.StallAfter)
 	if err != nil || meta != nil {
 		return nil, meta, err
@@ -123,10 +142,14 @@ func (r *receiver) publish(in *inbound, crc uint32, verified bool) ([]byte, erro
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
 	meta, err := in.arrival.publish(ctx, crc, verified)
-	if err == nil {
-		r.end(in, meta, nil)
+	about := in.line()
+	if err != nil {
+		r.warn("an item could not be published", &about, "code", asReason(err).Code, "error", err)
+		return meta, err
 	}
-	return meta, err
+	r.end(in, meta, nil)
+	r.tell("an item was published", &about, "verified", verified)
+	return meta, nil
 }
 
 // Discard implements engine.Receiver.
@@ -138,10 +161,16 @@ func (r *receiver) Discard(s *engine.Session, ref engine.ItemRef, target *engine
 }
 
 func (r *receiver) discard(in *inbound, why *reason.Error) {
+	about := in.line()
 	if err := in.arrival.discard(); err != nil {
-		r.node.log.Warn("what was received of an item could not be removed", "error", err)
+		r.warn("what was received of an item could not be removed", &about, "error", err)
 	}
 	r.end(in, nil, fmt.Errorf("discarded: %w", why))
+	tell := r.warn
+	if why.Code == reason.Canceled {
+		tell = r.tell // somebody wants it so
+	}
+	tell("an item was discarded", &about, "code", why.Code, "why", why.Detail)
 }
 
 // end forgets an item, or remembers that it was published.

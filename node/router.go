@@ -9,6 +9,7 @@ import (
 
 	"mover/engine"
 	"mover/job"
+	"mover/node/datapath"
 	"mover/reason"
 )
 
@@ -18,13 +19,30 @@ const progressEvery = 100 * time.Millisecond
 // router carries jobs out: it implements job.Router.
 type router struct{ *Node }
 
-// Run implements job.Router: one attempt.
+// Run implements job.Router: one attempt. Its lines of the log say over which
+// session it goes, under the name that the destination's lines have too.
 func (n router) Run(ctx context.Context, a *job.Attempt) (job.Result, error) {
 	sh, err := n.prepare(ctx, a)
 	if err != nil {
 		return job.Result{}, err
 	}
-	spec := a.Job.Spec
+	log, began := n.log.With("job", a.Job.ID, "attempt", a.Number), time.Now()
+	if sh.link != nil {
+		log = log.With("peer", sh.link.Conn().Peer().Name, "session", sh.link.Conn().Session())
+	}
+	log.Info("attempt begins")
+	r, err := n.carry(ctx, sh)
+	code := reason.Code("OK")
+	if err != nil {
+		code = asReason(err).Code // the details are in the queue's own line
+	}
+	log.Info("attempt ended", "code", code, "took", time.Since(began))
+	return r, err
+}
+
+// carry does what the job says, on a way that is open.
+func (n router) carry(ctx context.Context, sh *shipping) (job.Result, error) {
+	spec := sh.spec
 	if spec.Source.Buffer != "" {
 		return sh.buffer(ctx)
 	}
@@ -49,6 +67,7 @@ type shipping struct {
 	attempt *job.Attempt
 	spec    job.Spec
 	to      carrier
+	link    *datapath.Link // that to goes over; nil if local
 	local   bool
 	pace    *engine.Pacer // the job's own
 	last    phase
@@ -65,7 +84,7 @@ func (n *Node) prepare(ctx context.Context, a *job.Attempt) (*shipping, error) {
 	if err != nil {
 		return nil, err
 	}
-	sh.to = link.Session()
+	sh.link, sh.to = link, link.Session()
 	return sh, nil
 }
 

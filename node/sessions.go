@@ -26,6 +26,8 @@ type sessions struct {
 	attempts *prometheus.CounterVec // by peer and code
 	made     *prometheus.CounterVec // by peer
 
+	ending sync.WaitGroup // of those that tell of a session's end
+
 	mu    sync.Mutex
 	links map[*peer.Conn]session
 	past  railTotals // of the sessions that are over
@@ -42,7 +44,7 @@ func newSessions(n *Node) *sessions {
 	listed := func(name string) bool { _, ok := n.live.Load().Peers[name]; return ok }
 	return &sessions{
 		path: n.path, log: n.log, links: map[*peer.Conn]session{}, past: railTotals{}, labels: newPeerLabels(listed),
-		receiver: func(c *peer.Conn) *receiver { return &receiver{node: n, peer: c.Peer().Name} },
+		receiver: func(c *peer.Conn) *receiver { return &receiver{node: n, peer: c.Peer().Name, session: c.Session()} },
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mover_session_attempts_total",
 			Help: "Times that a job needed a session with a peer, by the code of what became of it; OK is a session that is up."}, []string{"peer", "code"}),
 		made: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mover_sessions_made_total",
@@ -72,6 +74,15 @@ func (s *sessions) reach(ctx context.Context, name string) (*datapath.Link, erro
 		return nil, err
 	}
 	return l, l.Ready(ctx)
+}
+
+// wait waits for what is told of sessions that have ended: all of them, once
+// the data path is closed and makes no more.
+func (s *sessions) wait() {
+	s.mu.Lock() // what was being made is entered
+	ending := &s.ending
+	s.mu.Unlock()
+	ending.Wait()
 }
 
 // all are the sessions there are.
@@ -125,13 +136,13 @@ func (s *sessions) of(conn *peer.Conn) (*datapath.Link, error) {
 	label := s.labels.of(conn.Peer().Name, true)
 	s.made.WithLabelValues(label).Inc()
 	s.links[conn] = session{l, label, time.Now().UTC()}
-	go func() {
+	s.ending.Go(func() {
 		<-l.Done()
 		s.mu.Lock()
 		delete(s.links, conn)
 		s.past.end(label, l.Session().Rails())
 		s.mu.Unlock()
 		s.log.Info("session ended", "peer", conn.Peer().Name, "session", conn.Session(), "why", l.Err())
-	}()
+	})
 	return l, nil
 }

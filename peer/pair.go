@@ -274,5 +274,6 @@ func (c *Control) ended(conn *Conn) {
 	c.mu.Lock()
 	delete(c.live, conn)
 	c.mu.Unlock()
-	c.cfg.Logger.Info("session ended", "peer", conn.info.Name, "session", conn.Session(), "error", conn.cause.Error())
+	// That the session ended is the owner's to tell, who knows why.
+	c.cfg.Logger.Debug("control connection closed", "peer", conn.info.Name, "session", conn.Session(), "error", conn.cause.Error())
 }
