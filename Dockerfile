@@ -50,7 +50,6 @@ RUN set -eu; \
     useradd --uid 9470 --gid 9470 --home-dir /var/lib/mover --no-create-home --shell /usr/sbin/nologin mover; \
     install -d -o 9470 -g 9470 -m 0700 /var/lib/mover
 COPY --from=build /out/mover /usr/local/bin/mover
-COPY deploy/healthy /usr/local/lib/mover/healthy
 COPY deploy/config.yaml /etc/mover/config.yaml
 
 # By number, so that an orchestrator can tell that it is not root.
@@ -59,7 +58,7 @@ USER 9470:9470
 VOLUME /var/lib/mover
 ENTRYPOINT ["/usr/local/bin/mover"]
 CMD ["run", "--config", "/etc/mover/config.yaml"]
-HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 CMD ["/usr/local/lib/mover/healthy"]
+HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 CMD ["/usr/local/bin/mover", "healthz", "--ready"]
 
 ARG VERSION=unversioned
 ARG REVISION=

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,7 +46,7 @@ type Config struct {
 	Clock     job.Clock      // for waits; job.SystemClock{}
 
 	// SocketUsers is who may use the Unix socket beside root and the user that
-	// the node runs as, by uid.
+	// the node runs as, by uid, until SetSocketUsers says otherwise.
 	SocketUsers map[uint32]SocketUser
 
 	// What a node may lack; the endpoints then answer 501.
@@ -72,6 +73,8 @@ type API struct {
 	copies   chan struct{}   // a place for each transfer of a buffer's data
 	stopping context.Context // ends when Serve's first does
 	stop     context.CancelFunc
+	// socketUsers is replaced as a whole while the node runs.
+	socketUsers atomic.Pointer[map[uint32]SocketUser]
 }
 
 // New returns the API. It registers its metrics, so a registry serves one API.
@@ -100,6 +103,7 @@ func New(cfg Config) (*API, error) {
 	a := &API{cfg: cfg, mux: http.NewServeMux(), waits: make(chan struct{}, cfg.MaxLongPolls),
 		streams: make(chan struct{}, cfg.MaxStreams), copies: make(chan struct{}, cfg.MaxStreams),
 		remotes: make(chan struct{}, remoteWaits)}
+	a.SetSocketUsers(cfg.SocketUsers)
 	a.stopping, a.stop = context.WithCancel(context.Background())
 	var err error
 	if a.metrics, err = newMetrics(cfg); err != nil {
@@ -111,3 +115,8 @@ func New(cfg Config) (*API, error) {
 	}
 	return a, nil
 }
+
+// SetSocketUsers replaces Config.SocketUsers: later requests, and streams under
+// way when they next write, are judged by it. The map must not be changed
+// afterwards. Any goroutine may call it.
+func (a *API) SetSocketUsers(users map[uint32]SocketUser) { a.socketUsers.Store(&users) }

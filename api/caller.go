@@ -75,7 +75,7 @@ func (a *API) socketUser(c *credentials) (*caller, error) {
 		who.scope, who.roots = ScopeAdmin, AllRoots()
 		return who, nil
 	}
-	u, ok := a.cfg.SocketUsers[c.uid]
+	u, ok := (*a.socketUsers.Load())[c.uid]
 	if !ok {
 		return nil, refuse(http.StatusForbidden, v1.CodeNotAUser,
 			"the user of this process may not use the node's socket: list its uid under socket_users in the node's configuration, or use the TCP address with a token")

@@ -235,7 +235,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	if err := RevokeToken(f.path, "read"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.cfg.Tokens.Reload(); err != nil {
+	if err := f.cfg.Tokens.Reload(f.path); err != nil {
 		t.Fatal(err)
 	}
 	f.submit()

@@ -65,6 +65,12 @@ func TestSocketUsers(t *testing.T) {
 	if w := f.as(70003, "GET", "/readyz", ""); w.Code != 200 {
 		t.Errorf("readyz: %d", w.Code)
 	}
+	// While it runs, another list takes the first one's place.
+	f.SetSocketUsers(map[uint32]SocketUser{70003: {ScopeRead, Roots{}}})
+	if w := f.as(70003, "GET", "/v1/jobs", ""); w.Code != 200 {
+		t.Errorf("a user that was added: %d %s", w.Code, w.Body)
+	}
+	f.problem(f.as(70001, "GET", "/v1/jobs", ""), 403, v1.CodeNotAUser)
 	r := httptest.NewRequest("GET", "/v1/jobs", nil)
 	w := httptest.NewRecorder()
 	f.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), credentialsKey{}, &credentials{err: errors.New("none")})))

@@ -38,7 +38,7 @@ func TestCreateAndFind(t *testing.T) {
 	if tokens.Find(second) != nil {
 		t.Error("seen before Reload")
 	}
-	if err := tokens.Reload(); err != nil {
+	if err := tokens.Reload(path); err != nil {
 		t.Fatal(err)
 	}
 	a, b := tokens.Find(plain), tokens.Find(second)
@@ -135,7 +135,7 @@ func TestListAndRevoke(t *testing.T) {
 	if tokens.Find(plain["b"]) == nil {
 		t.Error("gone before Reload")
 	}
-	if err := tokens.Reload(); err != nil || tokens.Find(plain["b"]) != nil || tokens.Find(plain["a"]) == nil {
+	if err := tokens.Reload(path); err != nil || tokens.Find(plain["b"]) != nil || tokens.Find(plain["a"]) == nil {
 		t.Errorf("after Reload: %v", err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -216,7 +216,7 @@ func TestLoadRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := tokens.Reload(); err == nil || tokens.Find(plain) == nil {
+	if err := tokens.Reload(path); err == nil || tokens.Find(plain) == nil {
 		t.Errorf("reload: %v", err)
 	}
 	if _, _, err := parseTokens([]byte(`{"version":1,"tokens":[{"name":"a","scope":"read","sha256":"` + hash + `"}]}`)); err != nil {

@@ -32,7 +32,6 @@ var (
 
 // Tokens is the set of tokens that a file lists. Safe for concurrent use.
 type Tokens struct {
-	path string
 	list atomic.Pointer[[]*Token]
 }
 
@@ -53,16 +52,17 @@ type tokenEntry struct {
 // LoadTokens reads a tokens file. It must be a regular file without access for
 // group and others, since who can write it can do anything.
 func LoadTokens(path string) (*Tokens, error) {
-	t := &Tokens{path: path}
-	if err := t.Reload(); err != nil {
+	t := &Tokens{}
+	if err := t.Reload(path); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// Reload reads the file again. On an error the set stays as it is.
-func (t *Tokens) Reload() error {
-	_, list, err := readTokens(t.path)
+// Reload reads the file at path, which may be another than before. On an error
+// the set stays as it is.
+func (t *Tokens) Reload(path string) error {
+	_, list, err := readTokens(path)
 	if err != nil {
 		return err
 	}

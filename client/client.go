@@ -244,6 +244,9 @@ func isStatus(err error, status int) bool {
 func worthAnother(err error) bool {
 	var refused *Error
 	if errors.As(err, &refused) {
+		if refused.Code == v1.CodeDraining {
+			return false // somebody's decision, and no matter of moments
+		}
 		switch refused.Status {
 		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 			return true

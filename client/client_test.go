@@ -255,6 +255,29 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 	}
 }
 
+// TestDrainingServerIsNotAskedAgain: who drains a node wants the others to go
+// elsewhere now.
+func TestDrainingServerIsNotAskedAgain(t *testing.T) {
+	var asked atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"code":"draining","detail":"the node drains"}`)
+	}))
+	defer srv.Close()
+	c, err := New(Config{Server: srv.URL, Token: "t", RetryDelay: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var refused *Error
+	if _, err := c.Submit(t.Context(), testSpec(), ""); !errors.As(err, &refused) || refused.Code != v1.CodeDraining || asked.Load() != 1 {
+		t.Errorf("%v after %d requests, want one", err, asked.Load())
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

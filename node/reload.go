@@ -9,7 +9,7 @@ import (
 )
 
 // Reload takes over what of a configuration needs no restart: peers, delegates,
-// roots, tokens, certificates. Jobs go on. It returns the settings that differ
+// roots, tokens, socket users, certificates. Jobs go on. It returns the settings that differ
 // and do need one, as config.Reloadable does. What could not be taken over is
 // in the error, and is as before. One call at a time.
 func (n *Node) Reload(next *config.Config) (needRestart []string, err error) {
@@ -34,7 +34,13 @@ func (n *Node) Reload(next *config.Config) (needRestart []string, err error) {
 		n.live.Store(next)
 		n.pace.SetRate(rateBytes(next.Jobs.BandwidthLimit))
 	}
-	try("api.tokens_file", n.web.tokens.Reload())
+	try("api.tokens_file", n.web.tokens.Reload(next.API.TokensFile))
+	users, err := socketUsers(next.API.SocketUsers) // its errors name the setting
+	if err == nil {
+		n.web.api.SetSocketUsers(users)
+	} else {
+		errs = append(errs, err)
+	}
 	try("api.tls_cert", n.web.loadCertificate(next))
 	return needRestart, errors.Join(errs...)
 }

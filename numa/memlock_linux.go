@@ -20,10 +20,10 @@ type MemlockError struct {
 
 // Error names limit, need and fix.
 func (e *MemlockError) Error() string {
-	return fmt.Sprintf("%v: registering memory needs %d MiB (%d bytes), the limit is %d MiB (%d bytes); "+
+	return fmt.Sprintf("%v: registering memory needs %d MiB (%d bytes), the limit is %s (%d bytes); "+
 		"raise it (ulimit -l %d; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1; "+
 		"or /etc/security/limits.d), or make arenas and shares smaller",
-		ErrMemlock, roundUp(e.Need, 1<<20)>>20, e.Need, e.Limit>>20, e.Limit, roundUp(e.Need, 1<<10)>>10)
+		ErrMemlock, roundUp(e.Need, 1<<20)>>20, e.Need, wholeUnits(e.Limit), e.Limit, roundUp(e.Need, 1<<10)>>10)
 }
 
 // Unwrap makes errors.Is(err, ErrMemlock) true.
@@ -87,6 +87,15 @@ func checkMemlock(need, limit uint64, unlimited bool) error {
 		return nil
 	}
 	return &MemlockError{Need: need, Limit: limit}
+}
+
+// wholeUnits is n bytes rounded down to a unit of which there is at least one: the usual limit is 64 KiB, and "0 MiB"
+// would say that there is none.
+func wholeUnits(n uint64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
 }
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }

@@ -34,6 +34,9 @@ func TestCheckMemlock(t *testing.T) {
 			}
 		}
 	}
+	if err := checkMemlock(8<<20, 65536, false); err == nil || !strings.Contains(err.Error(), "limit is 64 KiB (65536 bytes)") {
+		t.Errorf("a limit below 1 MiB: %v", err)
+	}
 	if _, _, err := MemlockLimit(); err != nil {
 		t.Error(err)
 	}

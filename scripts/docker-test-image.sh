@@ -10,7 +10,7 @@ is "the image's user" "$(field '{{.Config.User}}')" 9470:9470
 is "the entry point" "$(field '{{json .Config.Entrypoint}} {{json .Config.Cmd}}')" \
 	'["/usr/local/bin/mover"] ["run","--config","/etc/mover/config.yaml"]'
 is "the volume" "$(field '{{json .Config.Volumes}}')" '{"/var/lib/mover":{}}'
-is "the health check" "$(field '{{json .Config.Healthcheck.Test}}')" '["CMD","/usr/local/lib/mover/healthy"]'
+is "the health check" "$(field '{{json .Config.Healthcheck.Test}}')" '["CMD","/usr/local/bin/mover","healthz","--ready"]'
 is "the title" "$(field '{{index .Config.Labels "org.opencontainers.image.title"}}')" mover
 is "the version label" "$(field '{{index .Config.Labels "org.opencontainers.image.version"}}')" "$version"
 
@@ -25,6 +25,6 @@ is "what the image has of its own in /etc/mover and /var/lib/mover" \
 	"$(once --entrypoint find "$image" /etc/mover /var/lib/mover -type f)" /etc/mover/config.yaml
 # The check must be able to fail.
 status=0
-said=$(once --entrypoint /usr/local/lib/mover/healthy "$image" 2>&1) || status=$?
+said=$(once "$image" healthz --ready 2>&1) || status=$?
 is "the health check's exit code without a node" "$status" 1
-[[ $said == "nothing answers on http://127.0.0.1:9470"* ]] || fail "the health check without a node says: $said"
+[[ $said == *"http://127.0.0.1:9470/readyz"*"is \`mover run\` up?"* ]] || fail "the health check without a node says: $said"

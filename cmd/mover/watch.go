@@ -174,9 +174,11 @@ func successText(s job.Snapshot) string {
 	} else {
 		text += ", NOT verified"
 	}
-	if r.Durable {
+	switch {
+	case s.Spec.Destination.Buffer != "": // memory: nothing to sync
+	case r.Durable:
 		text += ", durable"
-	} else {
+	default:
 		text += ", NOT synced to disk"
 	}
 	if slices.Contains(r.Providers, "soft") {
