@@ -87,6 +87,13 @@ func TestLanesLost(t *testing.T) {
 		t.Error("no lane was cut: the test tested nothing")
 	}
 	waitUp(t, l)
+	failed := uint64(0)
+	for _, rail := range l.Session().Rails() {
+		failed += rail.LaneErrors.Load()
+	}
+	if failed == 0 {
+		t.Error("lanes were cut, and no rail counts it")
+	}
 	t.Logf("%d lanes failed, %d slots sent again", stats.LaneErrors.Load(), stats.Resent.Load())
 }
 
