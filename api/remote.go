@@ -73,14 +73,16 @@ func (a *API) take(ctx context.Context, stub job.Snapshot, resp RemoteResponse) 
 	if err := json.Unmarshal(resp.Body, &owners); err != nil || owners.ID != stub.ID || owners.Version == 0 {
 		return stub, owners, fmt.Errorf("the node that has job %s did not answer with it", stub.ID)
 	}
-	s, err = a.cfg.Queue.UpdateStub(stub.ID, owners)
-	if err == nil && owners.State.Terminal() && !s.State.Terminal() {
+	if s, err = a.cfg.Queue.UpdateStub(stub.ID, owners); err != nil {
+		return stub, owners, err
+	}
+	if owners.State.Terminal() && !s.State.Terminal() {
 		// An end is shown when it is kept, which is soon.
 		if ended, err := a.cfg.Queue.Wait(ctx, s.ID, s.Version); err == nil {
 			s = ended
 		}
 	}
-	return s, owners, err
+	return s, owners, nil
 }
 
 // refresh returns a stub with what its owner says now. On an error the stub is

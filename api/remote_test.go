@@ -191,6 +191,11 @@ func TestStubWhoseOwnerIsSilent(t *testing.T) {
 			t.Errorf("%+v made it %s", bad, s.State)
 		}
 	}
+	// Nor one of a state that does not exist, nor is anything lost by it.
+	l.set(nil, &RemoteResponse{Status: 200, Body: []byte(`{"id":"` + s.ID.String() + `","version":9,"state":"odd"}`)})
+	if got := a.snapshot(a.do("GET", path, "read", ""), 200); got.ID != s.ID || !got.State.Valid() {
+		t.Errorf("job %s is %q", got.ID, got.State)
+	}
 	l.set(nil, &RemoteResponse{Status: 403, Body: []byte(`{"code":"not_authorized","detail":"\u001b[2J no"}`)})
 	if w := a.do("POST", path+"/cancel", "other", ""); w.Code != 403 || strings.Contains(w.Body.String(), "\x1b") {
 		t.Errorf("%d %s", w.Code, w.Body)

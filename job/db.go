@@ -68,7 +68,7 @@ type database struct {
 func openDatabase(dir string) (*database, error) {
 	d := &database{memory: dir == ""}
 	if err := d.open(dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the database of jobs: %w", err), d.close())
+		return nil, errors.Join(fmt.Errorf("open the database of jobs in %q: %w; look at that disk, and free space if it is full", dir, err), d.close())
 	}
 	return d, nil
 }

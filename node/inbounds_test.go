@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"mover/fileio"
+	"mover/job"
+	"mover/node/config"
 	"mover/reason"
 )
 
@@ -139,5 +141,27 @@ func TestMemoryOfPublishedIsBounded(t *testing.T) {
 	}
 	if b.published[key(0)] != nil || b.published[key(rememberItems+9)] == nil {
 		t.Error("the wrong ones were kept")
+	}
+}
+
+// TestPublishedHardLinkIsNoConflict: the answer to a group that gave a name to
+// a hard link was lost. The next attempt finds the name, which is its own.
+func TestPublishedHardLinkIsNoConflict(t *testing.T) {
+	j := newJournalled(t)
+	book, roots, _ := j.process(t)
+	r := &receiver{node: &Node{roots: roots, journal: book, inbounds: newInbounds()}, peer: "a"}
+	roots.config["in"] = config.Root{Path: j.dir, Write: []string{"a"}}
+	for attempt := uint32(1); attempt <= 2; attempt++ {
+		g := job.GroupManifest{Job: key(0).job, Group: 1, Attempt: attempt, Root: "in", Base: []byte("sub"), Overwrite: job.OverwriteFail,
+			Entries: []job.GroupEntry{{Kind: job.EntryFile, Path: []byte("f")}, {Kind: job.EntryHardlink, Path: []byte("g"), Target: []byte("f")}}}
+		o := offered{group: &g, Manifest: job.Manifest{Job: g.Job, Item: g.Group, Attempt: attempt, Root: g.Root, Path: g.Base}}
+		in := &inbound{key: o.key("a"), attempt: attempt, over: make(chan struct{})}
+		_, meta, err := r.arriveGroup(t.Context(), in, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := job.DecodeGroupDone(meta, len(g.Entries)); err != nil || len(done.Exceptions) > 0 {
+			t.Errorf("attempt %d: %+v, %v", attempt, done.Exceptions, err)
+		}
 	}
 }

@@ -3,10 +3,13 @@ package node
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"mover/fileio"
 	"mover/job"
@@ -46,7 +49,7 @@ func newSpool(dir string) (*spool, error) {
 		err = os.Remove(f.Name())
 	}
 	if err != nil {
-		return nil, reason.New(reason.Internal, "node.state_dir: %w; look at its disk", err)
+		return nil, spoolFailure(err)
 	}
 	s := &spool{file: f, w: bufio.NewWriterSize(f, 64<<10)}
 	s.enc = json.NewEncoder(s.w)
@@ -56,7 +59,7 @@ func newSpool(dir string) (*spool, error) {
 func (s *spool) put(e spooled) error {
 	s.n++
 	if err := s.enc.Encode(e); err != nil {
-		return reason.New(reason.Internal, "node.state_dir: %w; look at its disk", err)
+		return spoolFailure(err)
 	}
 	return nil
 }
@@ -74,13 +77,21 @@ func (s *spool) each(f func(spooled) error) error {
 			err = dec.Decode(&e)
 		}
 		if err != nil {
-			return reason.New(reason.Internal, "node.state_dir: read back what a walk left: %w", err)
+			return spoolFailure(err)
 		}
 		if err := f(e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// spoolFailure is what a failure to write or read a spool means for its job.
+func spoolFailure(err error) *reason.Error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return reason.New(reason.NoSpace, "node.state_dir, where a tree's hard links and directories wait: %w; free space there", err)
+	}
+	return reason.New(reason.IOError, "node.state_dir, where a tree's hard links and directories wait: %w; look at its disk", err)
 }
 
 func (s *spool) close() { _ = s.file.Close() }
