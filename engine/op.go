@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"sync/atomic"
 
 	"mover/reason"
@@ -38,7 +39,8 @@ type Op struct {
 	item    *sendItem
 	offset  int64
 	verify  bool
-	crc     uint32 // opVerify: of the whole item
+	crc     uint32 // opVerify: of the whole item; opSum, opSource: of the bytes done
+	done    int    // opSum, opSource: of memory
 	refused bool   // opStore: the peer broke the protocol
 	connect *connection
 }
@@ -111,17 +113,8 @@ func (op *Op) Execute(s *Scratch) {
 		op.store(s)
 		op.group.poller.giveBack(op)
 	case opSum, opSource:
-		r := result{kind: resultSegment, group: op.group.id, seg: op.seg, ref: op.ref, bytes: op.bytes, offset: op.offset}
-		if op.kind == opSource {
-			r.kind, r.item = resultSourceSum, op.item
-		}
-		if op.verify {
-			r.crc = op.sum()
-		}
-		// The op first: once the session has the result it may grant the
-		// entry, and the op in it, again.
-		op.group.poller.giveBack(op)
-		session.deliver(r)
+		op.sum(len(op.memory))
+		op.summed()
 	case opConnect:
 		op.connect.run()
 		op.group.poller.giveBack(op)
@@ -132,18 +125,38 @@ func (op *Op) Execute(s *Scratch) {
 	}
 }
 
-// sum checksums the segment. At the destination the item is held meanwhile: a
-// peer that aborts it right behind its write would else have the memory
-// unmapped under this worker.
-func (op *Op) sum() uint32 {
+// sum goes on with a segment's checksum for at most so many bytes, and reports
+// whether it is whole. At the destination the item is held meanwhile: a peer
+// that aborts it right behind its write would else have the memory unmapped
+// under this thread.
+func (op *Op) sum(most int) bool {
+	if !op.verify {
+		return true
+	}
 	if op.kind == opSum {
 		item := op.session.inbox.enter(op.ref)
 		if item == nil {
-			return 0 // it has ended; nobody asks for the result
+			return true // it has ended; nobody asks for the result
 		}
 		defer op.session.inbox.leave(item)
 	}
-	return Checksum(op.memory)
+	part := op.memory[op.done:min(op.done+most, len(op.memory))]
+	op.crc = crc32.Update(op.crc, castagnoli, part)
+	op.done += len(part)
+	return op.done == len(op.memory)
+}
+
+// summed hands the checksum to the session.
+func (op *Op) summed() {
+	r := result{kind: resultSegment, group: op.group.id, seg: op.seg, ref: op.ref, bytes: op.bytes, offset: op.offset, crc: op.crc}
+	if op.kind == opSource {
+		r.kind, r.item = resultSourceSum, op.item
+	}
+	session := op.session
+	// The op first: once the session has the result it may grant the entry, and
+	// the op in it, again.
+	op.group.poller.giveBack(op)
+	session.deliver(r)
 }
 
 // load fills the slot: payload, then trailer.

@@ -164,16 +164,23 @@ func (p *Poller) obey(now int64) int {
 	return n
 }
 
-// collect takes back the ops that workers have finished, and computes one of
-// the checksums that are the poller's own: one a step, between which the
-// sockets of software verbs are driven.
+// ownSumBytes of a checksum are computed a step. Between steps the sockets of
+// software verbs are driven: the kernel's buffers must neither run dry nor fill
+// up meanwhile, or sender and receiver would wait for each other's sums.
+const ownSumBytes = 128 << 10
+
+// collect takes back the ops that workers have finished, and goes on with the
+// first of the checksums that are the poller's own.
 func (p *Poller) collect() int {
+	n := 0
 	if len(p.own) > 0 {
-		op := p.own[0]
-		p.own = p.own[:copy(p.own, p.own[1:])]
-		op.Execute(nil) // sums need no scratch
+		n++
+		if op := p.own[0]; op.sum(ownSumBytes) {
+			p.own = p.own[:copy(p.own, p.own[1:])]
+			op.summed()
+		}
 	}
-	return p.takeBack()
+	return n + p.takeBack()
 }
 
 func (p *Poller) takeBack() int {
