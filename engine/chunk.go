@@ -14,6 +14,7 @@ type chunk struct {
 	item   *sendItem
 	offset int64
 	bytes  uint32
+	class  class
 	// crc is set by the worker that read the chunk, before the chunk is
 	// posted, and read by the session once the peer has acked it.
 	crc atomic.Uint32
@@ -37,29 +38,29 @@ func (s *Session) fill() {
 	for more := true; more; {
 		more = false
 		for _, g := range s.groups {
-			if !g.usable() || g.push.Free() == 0 {
+			if !g.usable() {
 				continue
 			}
-			c := s.nextChunk()
+			c := s.nextChunk(g)
 			if c == nil {
-				break
+				continue
 			}
 			s.inFlight[chunkKey{c.item.ref.Item, c.offset}] = c
 			c.item.outstanding++
-			g.push.Stage(c)
+			g.push[c.class].Stage(c)
 			more = true
 		}
 	}
 	for _, g := range s.groups {
-		if g.push.Publish() > 0 {
+		if g.push[bulk].Publish()+g.push[express].Publish() > 0 {
 			g.poller.waker.Wake()
 		}
 	}
 }
 
 // nextChunk takes the next item's chunk, passing by those whose pacers give
-// nothing.
-func (s *Session) nextChunk() *chunk {
+// nothing and those for whose class the group's queue is full.
+func (s *Session) nextChunk(g *sessionGroup) *chunk {
 	for range s.sending {
 		if s.turn++; s.turn >= len(s.sending) {
 			s.turn = 0
@@ -70,15 +71,19 @@ func (s *Session) nextChunk() *chunk {
 		}
 		if n := len(i.requeue); n > 0 { // paid for before
 			c := i.requeue[n-1]
+			if g.push[c.class].Free() == 0 {
+				continue
+			}
 			i.requeue = i.requeue[:n-1]
 			return c
 		}
 		if left := i.item.Bytes - i.next; left > 0 {
 			n := min(left, int64(s.plan.payloadBytes))
-			if !s.mayPost(i, n) {
+			class := classOf(uint32(n), s.plan.payloadBytes)
+			if g.push[class].Free() == 0 || !s.mayPost(i, n) {
 				continue
 			}
-			c := &chunk{item: i, offset: i.next, bytes: uint32(n)}
+			c := &chunk{item: i, offset: i.next, bytes: uint32(n), class: class}
 			i.next += int64(c.bytes)
 			return c
 		}

@@ -329,8 +329,8 @@ func TestStrandedGroup(t *testing.T) {
 	op, _ := n.work.Pop()
 	op.Execute(n.scratch)
 	n.Step(20)
-	if n.g.loaded.n != 1 || len(n.events()) != 0 {
-		t.Fatalf("%d slots loaded", n.g.loaded.n)
+	if n.g.lots[bulk].loaded.n != 1 || len(n.events()) != 0 {
+		t.Fatalf("%d slots loaded", n.g.lots[bulk].loaded.n)
 	}
 	n.g.fail(n.credit, verbs.WCRetryExcErr, 0, 30)
 	n.Step(30)
@@ -340,7 +340,7 @@ func TestStrandedGroup(t *testing.T) {
 			back++
 		}
 	}
-	if back != 1 || n.g.loaded.n != 0 {
-		t.Errorf("%d chunks came back, %d are loaded", back, n.g.loaded.n)
+	if back != 1 || n.g.lots[bulk].loaded.n != 0 {
+		t.Errorf("%d chunks came back, %d are loaded", back, n.g.lots[bulk].loaded.n)
 	}
 }

@@ -191,7 +191,7 @@ func (g *group) resolve(ref LaneRef, missing *laneList) {
 		}
 		g.freeRemoteSlot(m.Index)
 		s.lane, s.remote, s.done = nil, -1, false
-		g.loaded.push(local)
+		g.lots[s.chunk.class].loaded.push(local)
 		add(&g.poller.stats.Resent, 1)
 	}
 	for _, m := range missing.segments {

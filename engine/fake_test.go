@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"mover/ring"
 	"mover/verbs"
 )
 
@@ -16,6 +17,7 @@ type fakeNode struct {
 	cq      *fakeCQ
 	data    []*lane
 	credit  *lane
+	push    *ring.Tx[*chunk] // of class bulk
 	source  []byte
 }
 
@@ -123,9 +125,12 @@ func newFakeNode(tb testing.TB, slots, payload, lanes, depth int) *fakeNode {
 		cfg: groupConfig{payloadBytes: payload, strideBytes: stride, localShift: wholeShare, remoteShift: wholeShare,
 			laneDeadline: 6 * s1, probeDeadline: 2 * s1, drainTimeout: 2 * s1},
 		local: make([]localSlot, slots), remote: make([]remoteSlot, slots), recv: make([]recvSlot, slots),
-		loaded: newFIFO(slots), queued: newFIFO(segmentTable), owed: newFIFO(slots), lanes: make([]*lane, lanes+1),
+		queued: newFIFO(segmentTable), owed: newFIFO(slots), lanes: make([]*lane, lanes+1),
 		sendMemory: alignedMemory(int64(slots * stride)), recvMemory: alignedMemory(int64(slots * stride))}
 	n.g = g
+	g.lots[express], _ = newLot(express, slots)
+	g.lots[bulk], n.push = newLot(bulk, slots)
+	g.lots[bulk].maxLocal, g.lots[bulk].maxRemote = slots, slots // there is no other
 	for i := range slots {
 		g.local[i].remote, g.remote[i].local = -1, -1
 		g.freeLocal, g.freeRemote = append(g.freeLocal, uint32(i)), append(g.freeRemote, uint32(i))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"mover/ring"
 	"mover/verbs"
 )
 
@@ -27,12 +26,11 @@ type group struct {
 	cqs     []verbs.CQ
 
 	// Sending through slots.
-	pull       *ring.Rx[*chunk]
+	lots       [classes]lot
 	sendMemory []byte
 	local      []localSlot
 	freeLocal  []uint32 // a stack: the slot used last is still in cache
-	loading    int      // slots with workers
-	loaded     fifo     // slots read, to be posted
+	first      class    // tried first at the next post
 	remote     []remoteSlot
 	freeRemote []uint32 // a stack, for the receiver's cache
 
@@ -67,6 +65,7 @@ type group struct {
 // groupConfig are the numbers that both sides agreed on, and the times.
 type groupConfig struct {
 	payloadBytes, strideBytes int
+	expressBytes              int   // of an arriving write of class express
 	localShift, remoteShift   uint8 // a slot's index >> shift is that of its region
 	laneDeadline              int64 // a posted WR without completion takes the lane down
 	probeDeadline             int64 // the same for a probe

@@ -31,9 +31,7 @@ func (n *fakeNode) storeSlot(t *testing.T, l *lane, index uint32, generation uin
 }
 
 func quietNode(t *testing.T) *fakeNode {
-	n := newFakeNode(t, 8, 4096, 2, 4)
-	_, n.g.pull = ring.NewSPSC[*chunk](8)
-	return n
+	return newFakeNode(t, 8, 4096, 2, 4)
 }
 
 // rebuild gives a drained lane its next life.
@@ -164,8 +162,6 @@ func TestViolationNamesWhatArrived(t *testing.T) {
 func TestSegmentIsNotStarved(t *testing.T) {
 	for _, lanes := range []int{1, 3} {
 		n := newFakeNode(t, 64, 4096, lanes, 4)
-		push, pull := ring.NewSPSC[*chunk](64)
-		n.g.pull = pull
 		item := &sendItem{item: &Item{Kind: Staged, Bytes: 1 << 40, Source: nullSource{}}}
 		scratch := new(Scratch)
 		for _, l := range n.data { // the peer takes its time
@@ -174,7 +170,7 @@ func TestSegmentIsNotStarved(t *testing.T) {
 		var out []uint32 // slots written, oldest first
 		written := 0
 		step := func(now int64) {
-			for push.Push(&chunk{item: item, bytes: 4096}) {
+			for n.push.Push(&chunk{item: item, bytes: 4096}) {
 			}
 			n.Step(now)
 			for op, ok := n.work.Pop(); ok; op, ok = n.work.Pop() {

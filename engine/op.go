@@ -28,6 +28,7 @@ const (
 // worker owns the op and the memory it names.
 type Op struct {
 	kind    opKind
+	class   class
 	group   *group   // opLoad, opStore, opSum, opSource: whose poller gets it back
 	session *Session // who hears the result
 	index   uint32   // of the slot or segment
@@ -55,20 +56,37 @@ type Scratch struct {
 // WorkQueue carries ops from pollers and sessions to workers. Its capacity is
 // reserved when a session is built, so that a push never fails.
 type WorkQueue struct {
-	ops      *ring.MPMC[*Op]
+	ops      [classes]*ring.MPMC[*Op]
+	pops     atomic.Uint64
 	pool     interface{ Wake(n int) int }
 	reserved atomic.Int64
 }
 
+// bulkTurn: of so many pops, one takes bulk first, so that it gets on beside
+// any amount of express.
+const bulkTurn = 4
+
 // NewWorkQueue makes a queue of a power of two ops; pool wakes parked workers.
 func NewWorkQueue(capacity int, pool interface{ Wake(n int) int }) *WorkQueue {
-	return &WorkQueue{ops: ring.NewMPMC[*Op](capacity), pool: pool}
+	q := &WorkQueue{pool: pool}
+	for c := range q.ops {
+		q.ops[c] = ring.NewMPMC[*Op](capacity) // any op may be of either class
+	}
+	return q
 }
 
-// Pop takes the next op, for a worker. Every op popped is executed.
+// Pop takes the next op, for a worker: express before bulk, mostly. Every op
+// popped is executed.
 func (q *WorkQueue) Pop() (*Op, bool) {
-	op, ok := q.ops.TryPop()
-	if ok && q.ops.Len() > 0 {
+	first := express
+	if q.ops[express].Len() > 0 && q.pops.Add(1)%bulkTurn == 0 {
+		first = bulk
+	}
+	op, ok := q.ops[first].TryPop()
+	if !ok {
+		op, ok = q.ops[1-first].TryPop()
+	}
+	if ok && q.Len() > 0 {
 		// Whoever was woken for what is left may have found nothing to take
 		// while this op was in the way; see ring.MPMC.
 		q.pool.Wake(1)
@@ -77,11 +95,13 @@ func (q *WorkQueue) Pop() (*Op, bool) {
 }
 
 // Len is about how many ops wait.
-func (q *WorkQueue) Len() int { return q.ops.Len() }
+func (q *WorkQueue) Len() int { return q.ops[bulk].Len() + q.ops[express].Len() }
+
+func (q *WorkQueue) cap() int { return q.ops[bulk].Cap() }
 
 // reserve sets room for n ops apart; false when there is not as much left.
 func (q *WorkQueue) reserve(n int) bool {
-	if q.reserved.Add(int64(n)) > int64(q.ops.Cap()) {
+	if q.reserved.Add(int64(n)) > int64(q.cap()) {
 		q.reserved.Add(int64(-n))
 		return false
 	}
@@ -93,7 +113,7 @@ func (q *WorkQueue) unreserve(n int) { q.reserved.Add(int64(-n)) }
 // push hands an op to the workers; false when the queue is full, then the
 // caller keeps the op and tries again at its next step.
 func (q *WorkQueue) push(op *Op) bool {
-	if !q.ops.TryPush(op) {
+	if !q.ops[op.class].TryPush(op) {
 		return false
 	}
 	q.pool.Wake(1)

@@ -63,7 +63,7 @@ func NewPoller(cfg PollerConfig) *Poller {
 	return &Poller{
 		index:     cfg.Index,
 		commands:  ring.NewMPMC[command](commandQueue),
-		returned:  ring.NewMPMC[*Op](cfg.Work.ops.Cap()), // every op fits at once
+		returned:  ring.NewMPMC[*Op](cfg.Work.cap()), // every op fits at once
 		work:      cfg.Work,
 		loadAhead: cfg.LoadAhead,
 		sums:      cfg.SumsItself,

@@ -56,6 +56,9 @@ func (g *group) slotReceived(l *lane, index, generation, bytes uint32) {
 	l.rail.shown.RecvBytes.Add(uint64(bytes))
 	s.op = Op{kind: opStore, group: g, session: g.session, index: index,
 		memory: g.slotMemory(g.recvMemory, index), bytes: bytes}
+	if int(bytes) <= g.cfg.expressBytes {
+		s.op.class = express
+	}
 	g.submit(&s.op)
 }
 

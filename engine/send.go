@@ -4,9 +4,13 @@ import "mover/verbs"
 
 // load pulls chunks into free send slots: a worker reads each one.
 func (g *group) load() int {
+	return g.loadLot(&g.lots[express]) + g.loadLot(&g.lots[bulk])
+}
+
+func (g *group) loadLot(lot *lot) int {
 	n := 0
-	for len(g.freeLocal) > 0 && !g.closing && g.loading+g.loaded.n < g.poller.loadAhead {
-		c, ok := g.pull.Pop()
+	for len(g.freeLocal) > 0 && lot.local < lot.maxLocal && !g.closing && lot.loading+lot.loaded.n < g.poller.loadAhead {
+		c, ok := lot.pull.Pop()
 		if !ok {
 			break
 		}
@@ -21,7 +25,9 @@ func (g *group) load() int {
 		s.chunk, s.done, s.credited, s.remote = c, false, false, -1
 		s.op = Op{kind: opLoad, group: g, session: g.session, index: index,
 			memory: g.slotMemory(g.sendMemory, index), chunk: c}
-		g.loading++
+		s.op.class = c.class
+		lot.local++
+		lot.loading++
 		g.submit(&s.op)
 	}
 	return n
@@ -29,20 +35,22 @@ func (g *group) load() int {
 
 // slotLoaded queues a slot that a worker has read.
 func (g *group) slotLoaded(op *Op) {
-	g.loading--
 	s := &g.local[op.index]
+	lot := &g.lots[s.chunk.class]
+	lot.loading--
 	if s.chunk.failed != nil || g.closing {
 		g.giveChunkBack(op.index)
 		return
 	}
 	s.bytes = op.bytes
-	g.loaded.push(op.index)
+	lot.loaded.push(op.index)
 }
 
 // giveChunkBack frees a send slot whose chunk was not sent.
 func (g *group) giveChunkBack(index uint32) {
 	s := &g.local[index]
 	g.emit(event{kind: eventChunkBack, chunk: s.chunk})
+	g.lots[s.chunk.class].local--
 	s.chunk, s.lane = nil, nil
 	g.freeLocal = append(g.freeLocal, index)
 }
@@ -59,7 +67,7 @@ func (g *group) post(now int64) int {
 	}
 	for more := true; more; {
 		more = false
-		if g.loaded.n > 0 && len(g.freeRemote) > 0 && g.postSlot(now) {
+		if g.postLot(g.first, now) || g.postLot(1-g.first, now) {
 			n, more = n+1, true
 		}
 		if g.queued.n > 0 {
@@ -74,7 +82,7 @@ func (g *group) post(now int64) int {
 		for _, l := range g.data {
 			g.doorbell(l, now)
 		}
-	} else if g.loaded.n > 0 && !g.hearsCredits() {
+	} else if g.lots[bulk].loaded.n+g.lots[express].loaded.n > 0 && !g.hearsCredits() {
 		return g.giveLoadedBack() // no credit can come that would make room
 	}
 	return n
@@ -83,9 +91,11 @@ func (g *group) post(now int64) int {
 // giveLoadedBack returns chunks that this group has no lane for; another group
 // of the session may.
 func (g *group) giveLoadedBack() int {
-	n := g.loaded.n
-	for g.loaded.n > 0 {
-		g.giveChunkBack(g.loaded.pop())
+	n := 0
+	for c := range g.lots {
+		for loaded := &g.lots[c].loaded; loaded.n > 0; n++ {
+			g.giveChunkBack(loaded.pop())
+		}
 	}
 	return n
 }
@@ -131,18 +141,29 @@ func (g *group) keep() {
 	}
 }
 
-func (g *group) postSlot(now int64) bool {
-	index := g.loaded.peek()
+// postLot posts a slot of a class, after which the other one's turn comes.
+func (g *group) postLot(c class, now int64) bool {
+	lot := &g.lots[c]
+	if lot.loaded.n == 0 || len(g.freeRemote) == 0 || lot.remote == lot.maxRemote || !g.postSlot(lot, now) {
+		return false
+	}
+	g.first = 1 - c
+	return true
+}
+
+func (g *group) postSlot(lot *lot, now int64) bool {
+	index := lot.loaded.peek()
 	s := &g.local[index]
 	if s.chunk.item.stopped.Load() {
-		g.giveChunkBack(g.loaded.pop())
+		g.giveChunkBack(lot.loaded.pop())
 		return true
 	}
 	l := g.lane(1, int64(s.bytes), nil)
 	if l == nil {
 		return false
 	}
-	g.loaded.pop()
+	lot.loaded.pop()
+	lot.remote++
 	at := len(g.freeRemote) - 1
 	remote := g.freeRemote[at]
 	g.freeRemote = g.freeRemote[:at]
@@ -263,6 +284,7 @@ func (g *group) freeRemoteSlot(index uint32) {
 	r := &g.remote[index]
 	s := &g.local[r.local]
 	s.lane.rail.inFlight -= int64(s.bytes)
+	g.lots[s.chunk.class].remote--
 	r.generation++
 	r.local = -1
 	g.freeRemote = append(g.freeRemote, index)
@@ -271,6 +293,7 @@ func (g *group) freeRemoteSlot(index uint32) {
 func (g *group) freeIfOver(index uint32) {
 	s := &g.local[index]
 	if s.done && s.credited {
+		g.lots[s.chunk.class].local--
 		s.chunk, s.lane, s.remote = nil, nil, -1
 		g.freeLocal = append(g.freeLocal, index)
 	}

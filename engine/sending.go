@@ -224,7 +224,7 @@ func (s *Session) verifySource(i *sendItem) {
 		s.commit(i)
 		return
 	}
-	s.submitAux(&Op{kind: opVerify, session: s, item: i, crc: i.crc})
+	s.submitAux(&Op{kind: opVerify, class: express, session: s, item: i, crc: i.crc})
 }
 
 // submitAux hands a session's own op to the workers of its first poller, whose

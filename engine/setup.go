@@ -31,7 +31,7 @@ func (d *devicePD) access(a verbs.Access) verbs.Access {
 type sessionGroup struct {
 	*group
 	poller   *Poller
-	push     *ring.Tx[*chunk]
+	push     [classes]*ring.Tx[*chunk]
 	cqs      []deviceCQ
 	regions  []Region // this side's receive slots, by rail
 	mrs      []verbs.MR
@@ -175,23 +175,25 @@ func (s *Session) buildGroup(id uint16, pg planGroup) error {
 	}
 	g := &sessionGroup{poller: poller, slots: slots}
 	s.groups = append(s.groups, g) // from here on its end is the session's end
-	push, pull := ring.NewSPSC[*chunk](ceilPowerOfTwo(slots))
-	g.push = push
 	ops := 2*slots + 2*segmentTable + maxAux + len(s.plan.lanes)
 	if !poller.work.reserve(ops) {
-		return reason.New(reason.PeerRefused, "the queue of %d ops for workers is taken by other sessions", poller.work.ops.Cap())
+		return reason.New(reason.PeerRefused, "the queue of %d ops for workers is taken by other sessions", poller.work.cap())
 	}
 	g.reserved = ops
 	g.group = &group{
-		id: id, session: s, poller: poller, pull: pull,
+		id: id, session: s, poller: poller,
 		cfg: groupConfig{payloadBytes: s.plan.payloadBytes, strideBytes: stride, localShift: shift,
+			expressBytes: expressBytes(s.plan.payloadBytes) + MaxTrailerBytes,
 			laneDeadline: s.cfg.LaneDeadline, drainTimeout: s.cfg.DrainTimeout,
 			// So that a lane fails here before the peer gives up on it.
 			probeDeadline: min(s.cfg.LaneDeadline, s.cfg.SetupTimeout/2)},
 		local: make([]localSlot, slots), recv: make([]recvSlot, slots),
-		freeLocal: make([]uint32, 0, slots), loaded: newFIFO(slots),
-		queued: newFIFO(segmentTable), owed: newFIFO(slots),
+		freeLocal: make([]uint32, 0, slots),
+		queued:    newFIFO(segmentTable), owed: newFIFO(slots),
 		lanes: make([]*lane, len(s.plan.lanes)),
+	}
+	for c := range classes {
+		g.lots[c], g.push[c] = newLot(c, slots)
 	}
 	for i := range g.local {
 		g.local[i].remote = -1
@@ -244,6 +246,9 @@ func (s *Session) handleGroupOpen(m *GroupOpen) error {
 	}
 	if err := g.remoteShare(m); err != nil {
 		return err
+	}
+	for c := range classes {
+		g.lots[c].maxRemote = c.maxSlots(int(m.Slots))
 	}
 	g.remote = make([]remoteSlot, m.Slots)
 	g.freeRemote = make([]uint32, 0, m.Slots)

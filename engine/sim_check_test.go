@@ -22,18 +22,30 @@ func (g *group) checkCounts(w *world) {
 	window := map[*lane]int{}
 	inFlight := map[*groupRail]int64{}
 	used := 0
+	var local, remote [classes]int
+	for i := range g.local {
+		if c := g.local[i].chunk; c != nil {
+			local[c.class]++
+		}
+	}
 	for i := range g.remote {
 		r := &g.remote[i]
 		if r.local < 0 {
 			continue
 		}
 		used++
+		remote[g.local[r.local].chunk.class]++
 		s := &g.local[r.local]
 		if s.remote != int32(i) || s.credited {
 			w.broken(counted, "group %d: remote slot %d holds %d, which holds %d", g.id, i, r.local, s.remote)
 		}
 		window[s.lane]++
 		inFlight[s.lane.rail] += int64(s.bytes)
+	}
+	for c := range g.lots {
+		if l := &g.lots[c]; l.local != local[c] || l.remote != remote[c] || l.local > l.maxLocal || l.remote > l.maxRemote {
+			w.broken(counted, "group %d class %d: %d local and %d remote slots counted, %d of %d and %d of %d used", g.id, c, l.local, l.remote, local[c], l.maxLocal, remote[c], l.maxRemote)
+		}
 	}
 	if used+len(g.freeRemote) != len(g.remote) {
 		w.broken(counted, "group %d: %d remote slots used, %d free of %d", g.id, used, len(g.freeRemote), len(g.remote))
@@ -91,9 +103,9 @@ func (w *world) checkQuiet() {
 		}
 		for _, g := range se.groups {
 			g.checkCounts(w)
-			if len(g.freeRemote) != len(g.remote) || len(g.freeLocal) != len(g.local) || g.loaded.n+g.owed.n+g.queued.n+g.ops != 0 {
+			if len(g.freeRemote) != len(g.remote) || len(g.freeLocal) != len(g.local) || g.lots[bulk].loaded.n+g.lots[express].loaded.n+g.owed.n+g.queued.n+g.ops != 0 {
 				w.broken(counted, "%s group %d: free %d/%d remote, %d/%d local; %d loaded, %d owed, %d queued, %d ops", s.host, g.id,
-					len(g.freeRemote), len(g.remote), len(g.freeLocal), len(g.local), g.loaded.n, g.owed.n, g.queued.n, g.ops)
+					len(g.freeRemote), len(g.remote), len(g.freeLocal), len(g.local), g.lots[bulk].loaded.n+g.lots[express].loaded.n, g.owed.n, g.queued.n, g.ops)
 			}
 			if len(g.freeSegs) != segmentTable {
 				w.broken(counted, "%s group %d: %d of %d segment entries free", s.host, g.id, len(g.freeSegs), segmentTable)

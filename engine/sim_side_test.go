@@ -34,6 +34,8 @@ type simSide struct {
 	dead        bool  // killed and not restarted
 	pausedUntil int64 // as by SIGSTOP, or a machine that swaps
 	slow        int64 // times as long as usual; 0 is 1
+
+	diskFreeAt int64 // see worldConfig.disk
 }
 
 // lease is memory of an arena that a session has taken.
@@ -327,6 +329,15 @@ func (w *world) wakeNotified() {
 	}
 }
 
+// workers is how long an op waits for the disk of node b, if that is slow.
+func (w *world) workers(s *simSide, op *Op) int64 {
+	if w.cfg.disk == 0 || op.kind != opStore || s.index == 0 || op.bytes <= 1024 {
+		return 0
+	}
+	s.diskFreeAt = max(s.diskFreeAt, w.now()) + w.cfg.disk
+	return s.diskFreeAt - w.now()
+}
+
 // takeOps gives queued ops to workers, each of which takes its time.
 func (w *world) takeOps() {
 	for _, s := range w.sides {
@@ -339,7 +350,7 @@ func (w *world) takeOps() {
 				if !ok {
 					break
 				}
-				delay := w.rng.Int64N(40 * us)
+				delay := w.rng.Int64N(40*us) + w.workers(s, op)
 				if w.rng.IntN(60) == 0 {
 					delay += w.rng.Int64N(10 * ms)
 				}

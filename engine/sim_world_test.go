@@ -78,6 +78,9 @@ type worldConfig struct {
 	rebuildMin      int64
 	rebuildMax      int64
 	fabric          sim.Options
+	// disk is how long a worker of b takes to store a chunk of more than 1 KiB,
+	// one after the other.
+	disk int64
 }
 
 // act is something that happens at a time.

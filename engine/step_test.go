@@ -4,14 +4,12 @@ import (
 	"math"
 	"testing"
 
-	"mover/ring"
 	"mover/verbs"
 )
 
 // steady is a node under full load in both directions, and its supply.
 type steady struct {
 	*fakeNode
-	push    *ring.Tx[*chunk]
 	chunks  []*chunk
 	next    int
 	seg     *segment
@@ -24,7 +22,6 @@ type steady struct {
 func newSteady(tb testing.TB) *steady {
 	const slots, payload = 64, 4096
 	n := &steady{fakeNode: newFakeNode(tb, slots, payload, 4, 32), scratch: new(Scratch), turns: make([]uint64, slots)}
-	n.push, n.g.pull = ring.NewSPSC[*chunk](slots)
 	item := &sendItem{item: &Item{Kind: Staged, Bytes: math.MaxInt64, Source: nullSource{}}}
 	for range 2 * slots {
 		n.chunks = append(n.chunks, &chunk{item: item, bytes: payload})
@@ -111,7 +108,6 @@ func BenchmarkStepSteady(b *testing.B) {
 // BenchmarkStepIdle is a step with nothing to do.
 func BenchmarkStepIdle(b *testing.B) {
 	n := newFakeNode(b, 64, 4096, 4, 32)
-	_, n.g.pull = ring.NewSPSC[*chunk](64)
 	b.ReportAllocs()
 	for b.Loop() {
 		if n.Step(1) != 0 {

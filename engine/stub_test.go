@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"mover/ring"
 	"mover/verbs"
 )
 
@@ -101,7 +100,6 @@ const (
 type stubNode struct {
 	*fakeNode
 	cq     *stubCQ
-	push   *ring.Tx[*chunk]
 	chunks [stubSlots]*chunk
 	seg    *segment
 	now    int64
@@ -115,7 +113,6 @@ func newStubNode(tb testing.TB) *stubNode {
 	for _, l := range n.g.lanes {
 		l.qp = &stubQP{cq: n.cq, credit: n.credit}
 	}
-	n.push, n.g.pull = ring.NewSPSC[*chunk](stubSlots)
 	item := &sendItem{item: &Item{Kind: Staged, Bytes: math.MaxInt64, Source: nullSource{}}}
 	for i := range n.chunks {
 		n.chunks[i] = &chunk{item: item, bytes: stubPayload}
