@@ -54,6 +54,7 @@ type fixture struct {
 	tokens map[string]string // secret by name
 	path   string
 	calls  chan *call
+	hold   chan struct{} // unless nil, attempts that are told to end wait for it
 }
 
 type call struct {
@@ -61,6 +62,9 @@ type call struct {
 	attempt *job.Attempt
 	end     chan error
 }
+
+// errPartly ends an attempt of which some items failed.
+var errPartly = errors.New("partly")
 
 func (f *fixture) Run(ctx context.Context, a *job.Attempt) (job.Result, error) {
 	c := &call{ctx, a, make(chan error, 1)}
@@ -71,8 +75,15 @@ func (f *fixture) Run(ctx context.Context, a *job.Attempt) (job.Result, error) {
 	}
 	select {
 	case err := <-c.end:
+		if errors.Is(err, errPartly) {
+			why := job.NewReason(reason.New(reason.PermissionDenied, "not allowed"))
+			return job.Result{Bytes: 7, ItemsFailed: 1, FirstFailure: &why}, nil
+		}
 		return job.Result{Bytes: 7}, err
 	case <-ctx.Done():
+		if f.hold != nil {
+			<-f.hold
+		}
 		return job.Result{}, reason.New(reason.Canceled, "ended")
 	}
 }

@@ -156,12 +156,23 @@ func (f *fixture) badParameters(d *document, op operation, target string) {
 				}
 			}
 		}
+		if name == "page_token" {
+			f.badPageTokens(op, target)
+		}
 		if in == "query" {
 			f.refused(f.do(op.method, target+"?"+name+"=1&"+name+"=1", "admin", ""), op.path+" with "+name+" twice", 400, v1.CodeInvalidRequest)
 		}
 	}
 	if len(op.params) > 2 && tried == 0 {
 		f.t.Errorf("%s %s: nothing was tried", op.method, op.path)
+	}
+}
+
+// badPageTokens asks for pages that nobody was promised.
+func (f *fixture) badPageTokens(op operation, target string) {
+	f.t.Helper()
+	for _, v := range []string{"x", "0", "nope!", "AAAA", "AAAAAAAAAAAAAAAAAAAAAAA", strings.Repeat("A", 5000), "../..", "a b", "é"} {
+		f.refused(f.do(op.method, target+"?page_token="+url.QueryEscape(v), "admin", ""), op.path+" with the page token "+v, 400, v1.CodeInvalidRequest)
 	}
 }
 

@@ -63,7 +63,7 @@ func problemOf(err error) (p *problem, known bool) {
 		p.field = field.Field
 		return p, true
 	case errors.As(err, &transition):
-		return refuse(http.StatusConflict, v1.CodeWrongState, "%s", transition.Error()), true
+		return refuse(http.StatusConflict, v1.CodeWrongState, "%s; %s", transition.Error(), fromThere(transition)), true
 	case errors.Is(err, job.ErrNotFound):
 		return refuse(http.StatusNotFound, v1.CodeNotFound, "%s", job.ErrNotFound.Error()), true
 	case errors.Is(err, job.ErrKeyConflict):
@@ -92,6 +92,17 @@ func problemOf(err error) (p *problem, known bool) {
 		return becauseOf(why), true
 	}
 	return internal(), false
+}
+
+// fromThere is what can be done with a job in the state that it is in.
+func fromThere(e *job.TransitionError) string {
+	switch {
+	case !e.From.Terminal():
+		return "wait for its end, or cancel it"
+	case e.From == job.Succeeded:
+		return "submit it again"
+	}
+	return "retry it, or submit it again"
 }
 
 // notJob gives a *job.FieldError about anything but a job its code.

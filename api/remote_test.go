@@ -3,8 +3,10 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -226,6 +228,14 @@ func TestStubLongPollAndEvents(t *testing.T) {
 	c.attempt.Phase(job.Running)
 	if s := <-got; s.State != job.Running {
 		t.Errorf("%s", s.State)
+	}
+	// A job's state is seen a moment before the event of it, which is not the
+	// one to wait for.
+	for seen := uint64(0); ; {
+		l := a.page(fmt.Sprintf("%s/events?wait=60s&after=%d", path, seen))
+		if seen = l.NextAfter; slices.ContainsFunc(l.Events, func(e job.Event) bool { return e.State == job.Running }) {
+			break
+		}
 	}
 	events := make(chan v1.EventList, 1)
 	go func() { events <- a.page(path + "/events?wait=60s&after=latest") }()

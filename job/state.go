@@ -82,10 +82,13 @@ func (s State) CanMove(to State) bool {
 	return false
 }
 
-// TransitionError is a move that the table does not have. The HTTP API answers
-// it with 409.
+// TransitionError is a move that the table does not have; from a state to itself
+// stands for a change of a job that has ended. The HTTP API answers it with 409.
 type TransitionError struct{ From, To State }
 
 func (e *TransitionError) Error() string {
+	if e.From == e.To {
+		return fmt.Sprintf("a job that is %s cannot be changed any more", e.From)
+	}
 	return fmt.Sprintf("a job that is %s cannot become %s", e.From, e.To)
 }
