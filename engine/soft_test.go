@@ -34,6 +34,7 @@ type softNode struct {
 	bell     *ring.Bell
 	peer     *softNode
 	messages [2]chan Message
+	tamper   func(Message) Message // what the peer gets instead of it; nil is nothing
 	dial     bool
 	up       chan struct{}
 	ended    chan *reason.Error
@@ -51,6 +52,8 @@ type softItem struct {
 	done         chan ItemResult
 	published    atomic.Bool
 	item         Item
+	place        func() []byte // the destination's memory, if it is not the test's own
+	release      func()        // it is the destination's again
 }
 
 func (i *softItem) ReadAt(p []byte, offset int64) (int, error)  { return copy(p, i.data[offset:]), nil }
@@ -141,6 +144,11 @@ func newSoftNode(t *testing.T, dial bool, addresses []netip.Addr, pollers int) *
 
 // Send implements Control.
 func (n *softNode) Send(m Message) error {
+	if n.tamper != nil {
+		if m = n.tamper(m); m == nil {
+			return nil
+		}
+	}
 	k := 0
 	if ItemStream(m) {
 		k = 1
@@ -273,7 +281,11 @@ func (n *softNode) Open(s *Session, ref ItemRef, offer *ItemOffer) {
 	i := n.peer.find(offer.Meta)
 	n.wg.Go(func() {
 		t := &Target{Handle: i}
-		i.dest = mapped(n.t, offer.Bytes)
+		if i.place != nil {
+			i.dest = i.place()
+		} else {
+			i.dest = mapped(n.t, offer.Bytes)
+		}
 		if offer.Kind == Direct {
 			t.Memory = i.dest
 		} else {
@@ -287,15 +299,31 @@ func (n *softNode) Publish(s *Session, ref ItemRef, t *Target, _ uint32, _ bool)
 	i := t.Handle.(*softItem)
 	n.wg.Go(func() {
 		i.published.Store(true)
+		if i.release != nil {
+			i.release()
+		}
 		s.Published(ref, []byte("meta"), nil)
 	})
 }
 
-func (n *softNode) Discard(s *Session, ref ItemRef, _ *Target, _ *reason.Error) {
-	n.wg.Go(func() { s.Discarded(ref) })
+func (n *softNode) Discard(s *Session, ref ItemRef, t *Target, _ *reason.Error) {
+	i := t.Handle.(*softItem)
+	n.wg.Go(func() {
+		if i.release != nil {
+			i.release()
+		}
+		s.Discarded(ref)
+	})
 }
 
 func (n *softNode) send(index uint32, kind ItemKind, size int64) *softItem {
+	i := n.newItem(index, kind, size)
+	n.session.Send(&i.item)
+	return i
+}
+
+// newItem makes an item that the peer finds when it is offered.
+func (n *softNode) newItem(index uint32, kind ItemKind, size int64) *softItem {
 	i := &softItem{data: make([]byte, size), done: make(chan ItemResult, 2)}
 	_, _ = rand.NewChaCha8([32]byte{byte(index)}).Read(i.data)
 	i.item = Item{Kind: kind, Bytes: size, Verify: true, Meta: binary.LittleEndian.AppendUint32(nil, index), Source: i,
@@ -308,7 +336,6 @@ func (n *softNode) send(index uint32, kind ItemKind, size int64) *softItem {
 	n.mu.Lock()
 	n.items[index] = i
 	n.mu.Unlock()
-	n.session.Send(&i.item)
 	return i
 }
 

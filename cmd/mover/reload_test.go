@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"os"
@@ -45,7 +46,7 @@ func TestReloadOfAccess(t *testing.T) {
 	}
 	root := os.Geteuid() == 0 // only root can become another user
 	asUser := func() int {
-		return status(t, &http.Transport{DisableKeepAlives: true, Dial: func(string, string) (net.Conn, error) { return dialAs(70001, socket) }}, "http://mover/v1/jobs", "")
+		return status(t, &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return dialAs(70001, socket) }}, "http://mover/v1/jobs", "")
 	}
 	if root && asUser() != 403 {
 		t.Error("a user that is not listed may use the socket")
