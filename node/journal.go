@@ -133,10 +133,10 @@ func (j *journal) recover(r *roots) []entry {
 	defer cancel()
 	var published []entry
 	swept := map[[2]string]bool{}
-	sweep := func(root *fileio.Root, dir string) {
+	sweep := func(root *fileio.Root, dir string, of job.ID) {
 		if where := [2]string{root.Name(), dir}; !swept[where] {
 			swept[where] = true
-			j.sweep(ctx, root, dir)
+			j.sweep(ctx, root, dir, of)
 		}
 	}
 	for _, e := range j.read() {
@@ -152,10 +152,10 @@ func (j *journal) recover(r *roots) []entry {
 		}
 		if e.Attempt != 0 {
 			for _, dir := range e.Dirs {
-				sweep(root, path.Join(string(e.Path), string(dir)))
+				sweep(root, path.Join(string(e.Path), string(dir)), e.Job)
 			}
 		} else if !ok {
-			sweep(root, path.Dir(string(e.Path)))
+			sweep(root, path.Dir(string(e.Path)), e.Job)
 		}
 		if ok {
 			published = append(published, e)
@@ -192,13 +192,15 @@ func (j *journal) published(root *fileio.Root, e *entry) (bool, error) {
 	return len(kept) > 0, nil
 }
 
-func (j *journal) sweep(ctx context.Context, root *fileio.Root, dir string) {
+// sweep removes the partial files in a directory: those of a job, and of any
+// other that was receiving there.
+func (j *journal) sweep(ctx context.Context, root *fileio.Root, dir string, of job.ID) {
 	got, err := root.Sweep(ctx, dir, time.Time{})
 	if err != nil || got.Left > 0 {
-		j.log.Warn("partial files from before the restart may be left", "root", root.Name(), "directory", dir, "left", got.Left, "error", err)
+		j.log.Warn("partial files from before the restart may be left", "root", root.Name(), "directory", dir, "job", of, "left", got.Left, "error", err)
 	}
 	if got.Removed > 0 {
-		j.log.Info("removed partial files from before the restart", "root", root.Name(), "directory", dir, "removed", got.Removed)
+		j.log.Info("removed partial files from before the restart", "root", root.Name(), "directory", dir, "job", of, "removed", got.Removed)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"mover/job"
 	"mover/node/config"
+	"mover/reason"
 )
 
 // output collects a node's log.
@@ -250,6 +251,34 @@ func TestMetricsOfARunningNode(t *testing.T) {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("no %s", want)
 		}
+	}
+}
+
+// TestSessionAttempts: why there is no session counts by peer, of those that are
+// known; a job that is canceled meanwhile says nothing of the peer.
+func TestSessionAttempts(t *testing.T) {
+	a := runNodes(t, func(*Node) {}, "a")[0]
+	// Nothing listens on port 1.
+	peers := fmt.Sprintf("b: {addresses: [%q], fingerprint: %q}", "127.0.0.1:1", a.identity.Load().Fingerprint)
+	if _, err := a.Reload(configOf(t, "a", a.dir, peers)); err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancelCause(t.Context())
+	cancel(reason.New(reason.Canceled, "as asked"))
+	for _, c := range []struct {
+		ctx  context.Context
+		peer string
+	}{{t.Context(), "b"}, {t.Context(), "b"}, {canceled, "b"}, {t.Context(), "made-up"}} {
+		if _, err := a.sessions.to(c.ctx, c.peer); err == nil {
+			t.Fatalf("a session with %s", c.peer)
+		}
+	}
+	want := map[string]float64{
+		"session_attempts_total{code=PEER_UNREACHABLE,peer=b}": 2, "session_attempts_total{code=CANCELED,peer=b}": 1,
+		"session_attempts_total{code=PEER_UNREACHABLE,peer=other}": 1,
+	}
+	if diff := cmp.Diff(want, flat(t, a.sessions.attempts)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -57,7 +57,10 @@ func newSessions(n *Node) *sessions {
 func (s *sessions) to(ctx context.Context, name string) (*datapath.Link, error) {
 	l, err := s.reach(ctx, name)
 	code := "OK"
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		code = string(whyEnded(ctx).Code) // the peer may be well
+	case err != nil:
 		code = string(asReason(err).Code)
 	}
 	s.attempts.WithLabelValues(s.labels.of(name, err == nil), code).Inc()
