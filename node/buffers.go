@@ -149,6 +149,12 @@ func bufferError(err error) error {
 		return api.ErrBufferConflict
 	case errors.Is(err, buffer.ErrBadSpec):
 		return &job.FieldError{Field: "buffer", Problem: err.Error()}
+	case errors.Is(err, buffer.ErrNoMount):
+		return reason.New(reason.NoSpace, "%w", err)
+	case errors.Is(err, buffer.ErrForeign):
+		return reason.New(reason.DestExists, "%w", err)
+	case errors.Is(err, buffer.ErrBadState):
+		return &job.StoreError{Err: err}
 	}
 	return err
 }
