@@ -20,6 +20,9 @@ func (sh *shipping) buffer(ctx context.Context) (job.Result, error) {
 	if err != nil {
 		return job.Result{}, err
 	}
+	if err := sh.apart(offset, length); err != nil {
+		return job.Result{}, err
+	}
 	lease, err := sh.buffers.Lease(buffer.LeaseRequest{Name: src.Buffer, Offset: offset, Length: length, Holder: "job:" + sh.attempt.Job.ID.String()})
 	if err != nil {
 		return job.Result{}, err
@@ -51,6 +54,24 @@ func (sh *shipping) buffer(ctx context.Context) (job.Result, error) {
 		return job.Result{}, r.Err
 	}
 	return sh.result(r)
+}
+
+// apart refuses a copy from a range of a buffer to one that overlaps it. The
+// leases would refuse it too, as if another transfer had the range and would
+// release it.
+func (sh *shipping) apart(offset, length int64) error {
+	src, dst := sh.spec.Source, sh.spec.Destination
+	if !sh.local || dst.Buffer != src.Buffer {
+		return nil
+	}
+	to := int64(0)
+	if dst.Offset != nil {
+		to = int64(*dst.Offset)
+	}
+	if distance := max(to-offset, offset-to); distance >= length {
+		return nil
+	}
+	return reason.New(reason.SameFile, "the ranges at %d and %d of buffer %s overlap, which are to have %d bytes each; choose ranges apart", offset, to, src.Buffer, length)
 }
 
 // expectRange compares a range with what the job expects of it before it goes:
