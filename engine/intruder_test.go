@@ -40,6 +40,10 @@ type intruder struct {
 	held []Message // grants that the honest part of the peer does not get yet
 	open bool      // it gets them
 	took bool      // the lane is the intruder's
+	told bool      // so is the answer to it
+
+	rebuilt chan struct{} // closed when the receiver has another QP for the lane
+	once    sync.Once
 }
 
 const (
@@ -54,7 +58,7 @@ func page() int64 { return int64(os.Getpagesize()) }
 // newIntruder starts the two nodes, connects the QP in the place of lane 0, and
 // has an item open at b whose source does not send.
 func newIntruder(t *testing.T) *intruder {
-	in := &intruder{t: t, region: make(chan MemoryRegion, 1), theirs: make(chan LaneEnd, 1)}
+	in := &intruder{t: t, region: make(chan MemoryRegion, 1), theirs: make(chan LaneEnd, 1), rebuilt: make(chan struct{})}
 	in.a = newSoftNode(t, true, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, 1)
 	in.b = newSoftNode(t, false, []netip.Addr{netip.MustParseAddr("127.0.0.2")}, 1)
 	in.a.peer, in.b.peer = in.b, in.a
@@ -181,11 +185,15 @@ func (in *intruder) toPeer(m Message) Message {
 	case *LaneOpened:
 		kept := &LaneOpened{}
 		for _, end := range m.Lanes {
-			if end.Lane == intruderLane && len(in.theirs) == 0 {
+			if end.Lane == intruderLane && !in.told {
+				in.told = true
 				in.theirs <- end
-			} else {
-				kept.Lanes = append(kept.Lanes, end)
+				continue
 			}
+			if end.Lane == intruderLane {
+				in.once.Do(func() { close(in.rebuilt) })
+			}
+			kept.Lanes = append(kept.Lanes, end)
 		}
 		if len(kept.Lanes) == 0 {
 			return nil
@@ -318,6 +326,18 @@ func TestIntruderBesideTheLease(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestIntruderIsFoundOutLate: the receiver hears of an access error by a way of
+// its own, and it ends the session also when the lane has another QP by then.
+func TestIntruderIsFoundOutLate(t *testing.T) {
+	in := newIntruder(t)
+	r := waitFor(t, "the item's region", in.region)
+	if got := in.write(r.Addr-1, r.RKey, 1); got != verbs.WCRemAccessErr {
+		t.Errorf("the write completes with %v", got)
+	}
+	waitFor(t, "the lane's next life", in.rebuilt)
+	in.noticed()
 }
 
 // TestIntruderAfterTheLease: a write within the range is the peer's right while

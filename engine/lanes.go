@@ -40,6 +40,9 @@ type sessionLane struct {
 	reopenAt int64 // 0: not waiting to be built again
 	backoff  int64
 	readyAt  int64
+	// The QP of the life before this, and when that was over.
+	formerQPN uint32
+	formerAt  int64
 }
 
 // laneLife is what one life of a lane has come to.
@@ -211,6 +214,7 @@ func (s *Session) laneOver(l *sessionLane) {
 		return
 	}
 	if l.qp != nil {
+		l.formerQPN, l.formerAt = l.qp.QPN(), s.now
 		s.command(l.group.poller, command{kind: commandDestroyLane, group: l.group.group, lane: l.ref()})
 	}
 	if l.lived && s.now-l.readyAt > 4*s.cfg.RebuildMax {

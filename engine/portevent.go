@@ -25,7 +25,7 @@ func (s *Session) portEvent(ctx verbs.Context, e verbs.AsyncEvent) {
 		port := s.railPort(l.rail)
 		switch {
 		case port.Context != ctx:
-		case e.Type == verbs.EventQPAccessErr && l.qp != nil && l.qp.QPN() == e.QPN:
+		case e.Type == verbs.EventQPAccessErr && s.had(l, e.QPN):
 			// Somebody used a key that was not granted: never a fault of a healthy
 			// peer, and a guess at another key must not follow. Only the session
 			// whose QP it is ends: a device tells of all of them.
@@ -39,6 +39,13 @@ func (s *Session) portEvent(ctx verbs.Context, e verbs.AsyncEvent) {
 			l.reopenAt = s.now
 		}
 	}
+}
+
+// had reports whether a QP was the lane's when something befell it. Events come
+// by a way of their own: a peer that answers fast has the lane built again by
+// then. Numbers of QPs are given out again, so that it is not asked for long.
+func (s *Session) had(l *sessionLane, qpn uint32) bool {
+	return l.qp != nil && l.qp.QPN() == qpn || l.formerAt != 0 && l.formerQPN == qpn && s.now-l.formerAt < s.cfg.DrainTimeout
 }
 
 // hit says why a lane that is open fails with an event; "" when it does not.
