@@ -107,8 +107,8 @@ func TestReasonsOfFaults(t *testing.T) {
 	for _, n := range []*testNode{w.a, w.b} {
 		n.program, n.env = program, []string{"MOVER_FAULT=" + n.path("fault")}
 	}
-	w.a.configure(t, "jobs: {stall_after: 2s}\n", w.b.as(t))
-	w.b.configure(t, "jobs: {stall_after: 2s}\n", w.a.as(t))
+	w.a.configure(t, "jobs: {stall_after: 4s}\n", w.b.as(t))
+	w.b.configure(t, "jobs: {stall_after: 4s}\n", w.a.as(t))
 	w.a.start(t)
 	w.b.start(t)
 	for _, c := range faultReasons {

@@ -123,7 +123,8 @@ var ordinaryReasons = []reasonCase{
 		return w.to(t, w.file(t, "refused"), "impostor:incoming/f", nil)
 	}},
 	{reason.Deadline, job.Expired, []string{"submit it again with a later one"}, func(t *testing.T, w *reasonNodes) job.Snapshot {
-		return w.a.ended(t, w.slow(t, "late", "b:incoming/late", map[string]any{"deadline": "2s"}))
+		makeFile(t, w.a.path("data", "late"), 32*someBytes)
+		return w.to(t, "late", "b:incoming/late", map[string]any{"bandwidth_limit": slowRate, "deadline": "2s"})
 	}},
 	{reason.Canceled, job.Canceled, []string{"retry it"}, func(t *testing.T, w *reasonNodes) job.Snapshot {
 		id := w.slow(t, "canceled", "b:incoming/canceled", nil)
@@ -158,14 +159,29 @@ func changeSource(t *testing.T, w *reasonNodes) job.Snapshot {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	id := w.begin(t, "changing", "b:incoming/changing", map[string]any{"bandwidth_limit": "40Mbit/s"})
-	within(t, jobLimit, "the job has not ended", func() bool {
-		if _, err := f.WriteString("x"); err != nil {
-			t.Fatal(err)
+	over, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			if _, err := f.WriteString("x"); err != nil {
+				done <- err
+				return
+			}
+			select {
+			case <-over:
+				done <- nil
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
 		}
-		return w.a.job(t, id).State.Terminal()
-	})
-	return w.a.job(t, id)
+	}()
+	defer func() {
+		close(over)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	// Slow, so that no attempt can come to its end between two writes.
+	return w.to(t, "changing", "b:incoming/changing", map[string]any{"bandwidth_limit": slowRate})
 }
 
 // longName moves a tree whose paths are as long as paths may be at the source,
