@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ManifestVersion is the version of Manifest and DoneMeta. The one before is
@@ -298,4 +299,18 @@ func (d *DoneMeta) validate() error {
 		return refuse("crc32c", "must be 8 hexadecimal digits in lower case")
 	}
 	return nil
+}
+
+// MtimeNS is a modification time as a Manifest and a GroupEntry have it. Times
+// before 1678 or after 2262 do not fit: they travel as the nearest that does,
+// where UnixNano would make 2446 a year of 1861.
+func MtimeNS(t time.Time) int64 {
+	const least, most = math.MinInt64 / int64(time.Second), math.MaxInt64 / int64(time.Second)
+	switch s := t.Unix(); {
+	case s <= least:
+		return least * int64(time.Second)
+	case s >= most:
+		return most * int64(time.Second)
+	}
+	return t.UnixNano()
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -248,4 +249,22 @@ func FuzzManifest(f *testing.F) {
 			t.Fatalf("%v\n%s", err, cmp.Diff(m, back))
 		}
 	})
+}
+
+// TestTimesThatDoNotFit: a time of no sense stays on its side of all others.
+func TestTimesThatDoNotFit(t *testing.T) {
+	now := time.Date(2026, 12, 1, 0, 0, 0, 7, time.UTC)
+	if got := MtimeNS(now); got != now.UnixNano() {
+		t.Errorf("%d, want %d", got, now.UnixNano())
+	}
+	for _, year := range []int{2263, 2446, 9999, 1 << 20} {
+		if got := time.Unix(0, MtimeNS(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))).UTC().Year(); got != 2262 {
+			t.Errorf("%d became %d", year, got)
+		}
+	}
+	for _, year := range []int{1600, -5} {
+		if got := time.Unix(0, MtimeNS(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))).UTC().Year(); got != 1677 {
+			t.Errorf("%d became %d", year, got)
+		}
+	}
 }

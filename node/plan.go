@@ -131,7 +131,7 @@ func (w *planWalk) run() error {
 		}
 		// As a tree of one entry: the base is where it goes.
 		base, name := splitPath(w.spec.Destination.Sub())
-		return w.look(base, []job.GroupEntry{{Kind: job.EntryFile, Path: []byte(name), Size: min(src.Size(), job.MaxGroupBytes), MtimeNS: src.MTime().UnixNano()}},
+		return w.look(base, []job.GroupEntry{{Kind: job.EntryFile, Path: []byte(name), Size: min(src.Size(), job.MaxGroupBytes), MtimeNS: job.MtimeNS(src.MTime())}},
 			[]fileio.Entry{{Rel: "", Size: src.Size()}})
 	}
 	if w.selection, err = job.ParseSelection(w.spec.Include, w.spec.Exclude); err != nil {
@@ -185,7 +185,7 @@ func (w *planWalk) visit(e fileio.Entry) error {
 		w.conflict(e.Rel, err)
 		return nil
 	}
-	d := job.GroupEntry{Kind: entryKinds[e.Kind], Path: []byte(e.Rel), Size: min(e.Size, smallBytes), MtimeNS: e.MTime.UnixNano(), Target: []byte(e.Target)}
+	d := job.GroupEntry{Kind: entryKinds[e.Kind], Path: []byte(e.Rel), Size: min(e.Size, smallBytes), MtimeNS: job.MtimeNS(e.MTime), Target: []byte(e.Target)}
 	g := &w.group
 	if len(g.entries) == job.MaxGroupEntries || g.meta+d.EncodedSize() > packMetaBytes || g.bytes+d.Size > job.MaxGroupBytes {
 		if err := w.flush(); err != nil {

@@ -60,7 +60,7 @@ func (sh *shipping) manifest(ctx context.Context, src *fileio.Source) (job.Manif
 		Job: sh.attempt.Job.ID, Attempt: uint32(sh.attempt.Number), Owner: sh.attempt.Job.Owner,
 		SourceNode: sh.cfg.Node.Name, SourceRoot: sh.spec.Source.Root(),
 		Overwrite: sh.spec.Overwrite, Durable: sh.durable(), Preserve: sh.spec.Preserve, Compare: sh.spec.Compare,
-		Mode: uint32(src.Mode().Perm()), MtimeNS: src.MTime().UnixNano(), Size: src.Size(),
+		Mode: uint32(src.Mode().Perm()), MtimeNS: job.MtimeNS(src.MTime()), Size: src.Size(),
 	}
 	if sh.spec.Preserves(job.PreserveOwner) {
 		uid, gid := src.Owner()

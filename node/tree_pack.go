@@ -44,7 +44,7 @@ var entryKinds = [...]job.EntryKind{fileio.KindFile: job.EntryFile, fileio.KindD
 
 // describe is an entry as it travels.
 func (t *tree) describe(e fileio.Entry) job.GroupEntry {
-	d := job.GroupEntry{Kind: entryKinds[e.Kind], Path: []byte(e.Rel), Size: e.Size, MtimeNS: e.MTime.UnixNano(), Target: []byte(e.Target)}
+	d := job.GroupEntry{Kind: entryKinds[e.Kind], Path: []byte(e.Rel), Size: e.Size, MtimeNS: job.MtimeNS(e.MTime), Target: []byte(e.Target)}
 	if e.Kind != fileio.KindSymlink {
 		d.Mode = uint32(e.Mode.Perm())
 	}
