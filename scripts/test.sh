@@ -34,6 +34,11 @@ simulation() {
 	MOVER_SIM_SEEDS=3000 go test -count=1 -timeout 8m -v -run '^TestSimulation$' ./engine
 }
 
+# Without the race detector, which is too slow for as many.
+many_jobs() {
+	MOVER_MANY_JOBS=10000 go test -count=1 -timeout 8m -v -run '^TestManyJobs$' ./cmd/mover
+}
+
 # The hot paths, listed in scripts/hot-paths.txt. A thousand rounds, so that a
 # stray allocation of the runtime rounds down to none.
 hot_paths() {
@@ -50,5 +55,6 @@ step "tests, property tests, fuzz seeds, simulation and real processes under the
 step "allocation tests without it" allocation_tests
 step "hot paths do not allocate" hot_paths
 step "3,000 seeds of the simulation" simulation
+step "ten thousand jobs leave nothing behind" many_jobs
 step "nothing skipped that should run" "$work/testreport" skips scripts/skips.txt "$work/race.json" "$work/plain.json"
 echo "test: all passed in $SECONDS s"

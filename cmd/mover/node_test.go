@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -255,24 +256,30 @@ func (n *testNode) token(t *testing.T) string {
 // call makes an authorised request and returns status and body.
 func (n *testNode) call(t *testing.T, method, path, body string) (int, http.Header, []byte) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.api+path, strings.NewReader(body))
+	status, header, text, err := request(t.Context(), method, "http://"+n.api+path, n.token(t), body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Authorization", "Bearer "+n.token(t))
+	return status, header, text
+}
+
+// request is call without the test's goroutine.
+func request(ctx context.Context, method, url, token, body string) (int, http.Header, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		t.Fatal(err)
+		return 0, nil, nil, err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, response.Header, text
+	return response.StatusCode, response.Header, text, err
 }
 
 // submit submits data/SOURCE -> NODE:incoming/DESTINATION and returns its ID.
