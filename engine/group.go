@@ -53,7 +53,10 @@ type group struct {
 	// ring.MPMC.TryPush) while others go round the whole queue.
 	unsubmitted []*Op
 	// early are completions that came before the command that explains them.
-	early   []verbs.WC
+	early []verbs.WC
+	// behind: this round left completions on a CQ. Nothing is overdue that one of
+	// them may tell of, as when the thread has not run for a while.
+	behind  bool
 	backlog []event
 	ending  bool // in order: what fails from now on is no error
 	closing bool
@@ -194,8 +197,10 @@ func (g *group) obey(c *command, now int64) {
 // poll drains the CQs and posts the receives that were consumed.
 func (g *group) poll(now int64) int {
 	n := len(g.early)
+	g.behind = false
 	for len(g.early) > 0 {
 		if g.tooEarly(&g.early[0]) {
+			g.behind = true
 			return n
 		}
 		g.complete(&g.early[0], now)
@@ -204,6 +209,7 @@ func (g *group) poll(now int64) int {
 	for at := 0; at < len(g.cqs); at++ {
 		wcs := g.poller.wcs[:]
 		k, err := g.cqs[at].Poll(wcs)
+		g.behind = g.behind || k == len(wcs)
 		for i := range wcs[:k] {
 			if len(g.early) > 0 || g.tooEarly(&wcs[i]) {
 				g.early = append(g.early, wcs[i]) // their order stays
@@ -331,14 +337,14 @@ func (g *group) overdue(now int64) int {
 		}
 		switch l.state {
 		case laneAttached, laneUp:
-			if l.quietSince != 0 && now-l.quietSince > g.patience(l) {
+			if l.quietSince != 0 && now-l.quietSince > g.patience(l) && !g.behind {
 				g.fail(l, verbs.WCRespTimeoutErr, 0, now)
 				n++
 			}
 		case laneDraining:
 			busy++
 			switch {
-			case l.drainBy == 0: // its helper has the QP, or it was told
+			case l.drainBy == 0 || g.behind: // a helper has the QP, it was told, or they are on the CQ
 			case now >= l.drainBy:
 				l.drainBy = 0
 				g.emit(event{kind: eventLaneStuck, lane: LaneRef{l.index, l.epoch}})
@@ -349,7 +355,7 @@ func (g *group) overdue(now int64) int {
 		}
 	}
 	if g.closing && !g.closed {
-		g.gaveUp = now >= g.closeBy
+		g.gaveUp = now >= g.closeBy && !g.behind
 		g.closed = g.ops == 0 && (busy == 0 || g.gaveUp)
 	}
 	return n

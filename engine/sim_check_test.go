@@ -50,13 +50,29 @@ func (g *group) checkCounts(w *world) {
 	if used+len(g.freeRemote) != len(g.remote) {
 		w.broken(counted, "group %d: %d remote slots used, %d free of %d", g.id, used, len(g.freeRemote), len(g.remote))
 	}
+	posted := map[*lane]int{}
+	for i := range g.local {
+		if s := &g.local[i]; s.lane != nil && !s.done {
+			posted[s.lane]++
+		}
+	}
 	for _, s := range g.sending {
-		if s != nil && s.lane != nil && !s.acked {
+		if s == nil {
+			continue
+		}
+		posted[s.lane] += s.inFlight
+		if s.lane != nil && !s.acked {
 			window[s.lane] += s.wrs
 			inFlight[s.lane.rail] += int64(len(s.memory))
 		}
 	}
+	if posted[nil] != 0 {
+		w.broken(counted, "group %d: queued segments have %d chunks in flight", g.id, posted[nil])
+	}
 	for _, l := range g.data {
+		if (l.state == laneUp || l.state == laneDraining && !l.gone && !l.connection.out) && l.sends < posted[l] {
+			w.broken(counted, "group %d lane %d: %d sends outstanding, slots and segments wait for %d", g.id, l.index, l.sends, posted[l])
+		}
 		if l.state == laneUp && l.window != window[l] {
 			w.broken(counted, "group %d lane %d: window %d, counted %d", g.id, l.index, l.window, window[l])
 		}
@@ -167,7 +183,11 @@ func (w *world) close() {
 
 // finish waits for both ends and checks what they left behind.
 func (w *world) finish() {
-	if !w.runUntil("the end of the session", 60*s1, w.bothEnded) {
+	limit := 60 * s1
+	if w.hangs {
+		limit = 200 * s1 // a session outlives who uses its memory
+	}
+	if !w.runUntil("the end of the session", limit, w.bothEnded) {
 		return
 	}
 	w.runFor(50 * ms) // what arrives too late must find nothing

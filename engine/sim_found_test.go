@@ -16,3 +16,20 @@ func TestSimCloseWhileConnecting(t *testing.T) {
 		w.verdict(replay)
 	})
 }
+
+// TestSimPausedWhileDraining: a process stands still for longer than draining may
+// take, with more flushed work requests than one poll takes. They are there when
+// it goes on, and are polled before it gives anything up.
+func TestSimPausedWhileDraining(t *testing.T) {
+	seeds(t, 6, func(t *testing.T, seed uint64, replay string) {
+		w := newWorld(t, seed, twoRails(func(c *worldConfig) { c.payload, c.depth = 4096, 32 }))
+		if w.runUntil("up", 5*s1, w.isUp) {
+			s := w.sides[w.rng.IntN(2)]
+			s.session.Close(nil)
+			w.runUntil("closing", s1, func() bool { return s.session.groups[0].closing })
+			s.pausedUntil = w.now() + 3*s1
+			w.finish()
+		}
+		w.verdict(replay)
+	})
+}

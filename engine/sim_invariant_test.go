@@ -29,7 +29,10 @@ func (w *world) checkVerbs() {
 				if err != nil {
 					break
 				}
-				s.after(w.rng.Int64N(5*ms), "event "+e.Type.String(), func() { s.session.PortEvent(ctx, e) })
+				if ctx.deaf {
+					continue
+				}
+				s.after(w.rng.Int64N([]int64{20 * us, 5 * ms}[w.rng.IntN(2)]), "event "+e.Type.String(), func() { s.session.PortEvent(ctx, e) })
 			}
 		}
 	}
@@ -114,6 +117,9 @@ func (g *group) checkSlots(w *world) {
 // checkQueues compares what the engine thinks is posted with what is.
 func (s *simSide) checkQueues(g *group) {
 	for _, l := range g.lanes {
+		if l != nil && (l.sends < 0 || l.recvs < 0) {
+			s.w.broken(counted, "lane %d: %d sends, %d receives", l.index, l.sends, l.recvs)
+		}
 		if l == nil || l.gone || l.rail.lost != nil || l.state == laneAbsent || l.state == laneDrained {
 			continue
 		}
@@ -187,6 +193,19 @@ func (s *simSide) checkSession() {
 		w.broken(counted, "%s: items have %d chunks and segments out, %d and %d are", s.host, outstanding, len(se.inFlight), segments)
 	}
 	s.checkGrants()
+	for _, p := range s.pollers {
+		for _, g := range p.groups {
+			for _, l := range g.lanes {
+				if l == nil || l.quietSince == 0 || l.state != laneUp && l.state != laneAttached {
+					continue
+				}
+				// Its poller may be late by what slows it down, and no more.
+				if quiet := w.now() - max(l.quietSince, s.pausedUntil); quiet > se.cfg.LaneDeadline+100*ms {
+					w.broken(ends, "%s: lane %d is up, and has waited for a completion for %d ms", s.host, l.index, quiet/ms)
+				}
+			}
+		}
+	}
 }
 
 // checkGrants: an entry of a segment table is free or granted once.

@@ -14,6 +14,7 @@ type gidContext struct {
 	createQP func() error // before a QP is made
 	modify   func(*verbs.QPAttr) error
 	access   []verbs.Access // of what was registered
+	deaf     bool           // nobody reads its events
 }
 
 func (c *gidContext) AllocPD() (verbs.PD, error) {

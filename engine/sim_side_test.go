@@ -218,7 +218,7 @@ func (s *simSide) after(delay int64, name string, run func()) {
 			run()
 		}
 	}
-	w.after(delay*max(s.slow, 1), name, act)
+	w.after(delay+min(delay*max(s.slow-1, 0), 2*s1), name, act)
 }
 
 // due is when an actor of the process that would act at a time does so.

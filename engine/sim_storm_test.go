@@ -16,7 +16,7 @@ type storm struct {
 var storms = []storm{
 	{"a lane", func(w *world) {
 		for range 1 + w.rng.IntN(4) {
-			w.after(w.rng.Int64N(20*ms), "lane", func() {
+			w.after(w.rng.Int64N([]int64{20 * us, ms, 20 * ms}[w.rng.IntN(3)]), "lane", func() {
 				[]func(){w.killQP, w.killQP, w.fatalQP, w.killSide, w.hold}[w.rng.IntN(5)]()
 			})
 		}
@@ -54,9 +54,17 @@ var storms = []storm{
 	{"a killed node", func(w *world) { w.sides[w.rng.IntN(2)].kill() }},
 	{"a device dies", func(w *world) {
 		s, name, _ := w.device()
-		if !s.dead {
-			w.f.FatalDevice(s.host, name)
-			w.fatal[s.index] = append(w.fatal[s.index], name)
+		for _, p := range s.pollers { // whose driver is busy with it before
+			if !s.dead && w.rng.IntN(2) == 0 && !p.parked {
+				p.at += w.rng.Int64N(10 * ms)
+			}
+		}
+		w.after(w.rng.Int64N([]int64{us, ms}[w.rng.IntN(2)]), "fatal", func() { w.killDevice(s, name) })
+	}},
+	{"a device dies, and nobody tells", func(w *world) {
+		if s, name, at := w.device(); !s.dead {
+			s.ctxs[at].deaf = true
+			w.killDevice(s, name)
 		}
 	}},
 	{"a queue overruns", func(w *world) {
@@ -83,6 +91,13 @@ var corruption = storm{"bytes are damaged", func(w *world) {
 		w.after(w.rng.Int64N(10*ms), "corrupt", w.corrupt)
 	}
 }}
+
+func (w *world) killDevice(s *simSide, name string) {
+	if !s.dead && !w.isCalm {
+		w.f.FatalDevice(s.host, name)
+		w.fatal[s.index] = append(w.fatal[s.index], name)
+	}
+}
 
 func (w *world) stallControl(d int64) {
 	links := [][]*simLink{w.sides[0].links[:], w.sides[1].links[:], w.sides[0].links[:1], w.sides[1].links[1:],
@@ -202,10 +217,10 @@ func (w *world) drawStorms() {
 	n := w.rng.IntN(5)
 	for range n {
 		s := storms[w.rng.IntN(len(storms))]
-		w.blow(s, w.rng.Int64N(25*ms))
+		w.blow(s)
 	}
 	if w.hostile {
-		w.blow(corruption, w.rng.Int64N(10*ms))
+		w.blow(corruption)
 	}
 	w.stormy = n > 0 || w.hostile || w.cfg.fabric.Faults != (sim.Faults{})
 	at := 40*ms + w.rng.Int64N(200*ms)
@@ -215,13 +230,21 @@ func (w *world) drawStorms() {
 	w.after(at, "calm", w.calm)
 }
 
-func (w *world) blow(s storm, in int64) {
-	w.after(in, s.name, func() {
+// blow has a storm begin at a time, or after a number of acts: those come thick
+// while bytes move, which is little of the time.
+func (w *world) blow(s storm) {
+	begin := func() {
 		if !w.isCalm {
 			w.storms = append(w.storms, s.name+" at "+time.Duration(w.now()).String())
+			w.mix(s.name, w.now())
 			s.begin(w)
 		}
-	})
+	}
+	if w.rng.IntN(3) == 0 {
+		w.after(w.rng.Int64N(25*ms), s.name, begin)
+		return
+	}
+	w.counted = append(w.counted, countedAct{w.rng.IntN(1500), begin})
 }
 
 // drawFaults gives the fabric faults of its own, of some kinds.

@@ -38,10 +38,11 @@ type world struct {
 	kills       int  // of processes
 	stormy      bool // something goes wrong that may end a session
 	isCalm      bool
-	isOver      bool        // no session is begun any more
-	rnrAllowed  uint64      // messages without a receive that were told
-	marks       []bool      // of checkSlots
-	storms      []string    // what went wrong
+	isOver      bool     // no session is begun any more
+	rnrAllowed  uint64   // messages without a receive that were told
+	marks       []bool   // of checkSlots
+	storms      []string // what went wrong
+	counted     []countedAct
 	fatal       [2][]string // devices that died, by side
 	pacer       *Pacer      // which some items share
 	reported    int         // violations of the verbs that are problems already
@@ -63,8 +64,10 @@ type worldConfig struct {
 	split           bool         // a rail has a poller of its own, as on NUMA nodes
 	device          func(*sim.Device)
 	lend            func(*gidContext) // what goes wrong with a device's verbs
-	aside           bool              // QPs are connected beside the poller
-	asideFor        int64             // which takes so long; 0 is drawn
+	linkBits        uint64
+	maxQPWR         int   // of every device, 0 is many: few slots
+	aside           bool  // QPs are connected beside the poller
+	asideFor        int64 // which takes so long; 0 is drawn
 	pollers         [2]int
 	lanes           uint16
 	depth           uint16
@@ -88,6 +91,12 @@ type act struct {
 	at, seq int64
 	name    string
 	run     func()
+}
+
+// countedAct is something that happens after a number of acts.
+type countedAct struct {
+	steps int
+	run   func()
 }
 
 const (
@@ -118,6 +127,7 @@ const (
 	returned invariant = "returned" // nothing is left behind
 	byVerbs  invariant = "verbs"    // the rules of the verbs
 	protocol invariant = "protocol" // no end breaks the session protocol
+	sound    invariant = "sound"    // the engine does not panic
 	expected invariant = "expected" // what the test is about
 )
 
@@ -149,6 +159,7 @@ func drawWorld(rng *rand.Rand) worldConfig {
 		payload: uint32(pick(4096, 4096, 8192, 16384, 65536)),
 	}
 	c.segment = c.payload * uint32(pick(1, 2, 3, 8, 32))
+	c.linkBits = 20e9
 	c.rateBits = uint64(pick(1e8, 1e9, 1e10, 100e9))
 	c.aside = rng.IntN(2) == 0
 	c.rebuildMin = int64(pick(10, 10, 300)) * ms
@@ -175,7 +186,7 @@ func newWorld(tb testing.TB, seed uint64, edit func(*worldConfig)) *world {
 	for _, name := range []string{"a", "b"} {
 		h := sim.Host{Name: name}
 		for i := range w.cfg.rails {
-			d := sim.Device{Name: fmt.Sprintf("sim%d", i), Ports: []sim.Port{{BitsPerSecond: 20e9}}}
+			d := sim.Device{Name: fmt.Sprintf("sim%d", i), Ports: []sim.Port{{BitsPerSecond: w.cfg.linkBits}}, MaxQPWR: w.cfg.maxQPWR}
 			if w.cfg.device != nil && name == "b" {
 				w.cfg.device(&d)
 			}
@@ -256,6 +267,11 @@ func (w *world) next() (at int64, run func()) {
 
 // step lets the next actor act; false when nobody ever will.
 func (w *world) step() bool {
+	for _, c := range w.counted {
+		if c.steps == w.steps {
+			c.run()
+		}
+	}
 	at, run := w.next()
 	if at == math.MaxInt64 {
 		return false

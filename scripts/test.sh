@@ -39,6 +39,11 @@ many_jobs() {
 	MOVER_MANY_JOBS=10000 go test -count=1 -timeout 8m -v -run '^TestManyJobs$' ./cmd/mover
 }
 
+# Each is a build of the engine's tests and a run up to the seed that finds it.
+planted_faults() {
+	MOVER_SIM_PLANTED=1 go test -count=1 -timeout 15m -v -run '^TestPlantedFaults$' ./engine
+}
+
 # The hot paths, listed in scripts/hot-paths.txt. A thousand rounds, so that a
 # stray allocation of the runtime rounds down to none.
 hot_paths() {
@@ -55,6 +60,7 @@ step "tests, property tests, fuzz seeds, simulation and real processes under the
 step "allocation tests without it" allocation_tests
 step "hot paths do not allocate" hot_paths
 step "3,000 seeds of the simulation" simulation
+step "the simulation finds every planted fault" planted_faults
 step "ten thousand jobs leave nothing behind" many_jobs
 step "nothing skipped that should run" "$work/testreport" skips scripts/skips.txt "$work/race.json" "$work/plain.json"
 echo "test: all passed in $SECONDS s"
