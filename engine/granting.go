@@ -139,6 +139,9 @@ func (s *Session) segmentSummed(r *result) {
 		return // settled with its session
 	}
 	switch {
+	case r.err != nil:
+		seg.resumming, seg.haveSum = false, true // as far as it can be had
+		seg.item.stop(r.err)
 	case r.kind == resultSourceSum:
 		seg.haveSum, seg.sum = true, r.crc
 		s.compareSegment(g, seg)

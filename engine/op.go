@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"sync/atomic"
 
 	"mover/reason"
@@ -43,6 +42,7 @@ type Op struct {
 	crc     uint32 // opVerify: of the whole item; opSum, opSource: of the bytes done
 	done    int    // opSum, opSource: of memory
 	refused bool   // opStore: the peer broke the protocol
+	lost    bool   // opSum, opSource: memory is not there any more
 	connect *connection
 }
 
@@ -141,7 +141,8 @@ func (op *Op) Execute(s *Scratch) {
 	case opVerify:
 		session.deliver(result{kind: resultVerified, item: op.item, err: asReason(op.item.item.Source.Verify(op.crc), reason.IOError)})
 	case opResum:
-		session.deliver(result{kind: resultResum, group: op.group.id, seg: op.seg, item: op.item, crc: Checksum(op.memory)})
+		crc, ok := updateGuarded(0, op.memory)
+		session.deliver(result{kind: resultResum, group: op.group.id, seg: op.seg, item: op.item, crc: crc, err: lostMemory(!ok)})
 	}
 }
 
@@ -161,14 +162,15 @@ func (op *Op) sum(most int) bool {
 		defer op.session.inbox.leave(item)
 	}
 	part := op.memory[op.done:min(op.done+most, len(op.memory))]
-	op.crc = crc32.Update(op.crc, castagnoli, part)
+	crc, ok := updateGuarded(op.crc, part)
+	op.crc, op.lost = crc, !ok
 	op.done += len(part)
-	return op.done == len(op.memory)
+	return op.lost || op.done == len(op.memory)
 }
 
 // summed hands the checksum to the session.
 func (op *Op) summed() {
-	r := result{kind: resultSegment, group: op.group.id, seg: op.seg, ref: op.ref, bytes: op.bytes, offset: op.offset, crc: op.crc}
+	r := result{kind: resultSegment, group: op.group.id, seg: op.seg, ref: op.ref, bytes: op.bytes, offset: op.offset, crc: op.crc, err: lostMemory(op.lost)}
 	if op.kind == opSource {
 		r.kind, r.item = resultSourceSum, op.item
 	}

@@ -238,10 +238,15 @@ func (s *Session) segmentArrived(r *result) {
 			continue
 		}
 		i.granted = append(i.granted[:k], i.granted[k+1:]...)
-		i.count(h.offset, int64(h.bytes), r.crc)
+		ack := SegmentAck{Group: h.group, Seg: h.seg, CRC: r.crc}
+		if r.err == nil {
+			i.count(h.offset, int64(h.bytes), r.crc)
+		} else { // the source stops, and its abort ends the item
+			ack.Code, ack.Detail = r.err.Code.Wire(), clip(r.err.Detail)
+		}
 		g := s.groups[h.group]
 		g.freeSegs = append(g.freeSegs, nextGeneration(h.seg))
-		s.segAcks = append(s.segAcks, SegmentAck{Group: h.group, Seg: h.seg, CRC: r.crc})
+		s.segAcks = append(s.segAcks, ack)
 		return
 	}
 }
