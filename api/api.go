@@ -65,7 +65,7 @@ type Config struct {
 type API struct {
 	cfg      Config
 	mux      *http.ServeMux
-	routes   map[string]map[string]route // pattern, method
+	routes   map[string]map[string]route // path, method
 	metrics  *metrics
 	waits    chan struct{}   // a place for each request that waits
 	streams  chan struct{}   // a place for each stream of events
@@ -110,8 +110,8 @@ func New(cfg Config) (*API, error) {
 		return nil, fmt.Errorf("api: register metrics: %w", err)
 	}
 	a.routes = a.table()
-	for pattern := range a.routes {
-		a.mux.HandleFunc(pattern, a.dispatch)
+	for path := range a.routes {
+		a.mux.HandleFunc(muxPattern(path), a.dispatch)
 	}
 	return a, nil
 }

@@ -271,13 +271,13 @@ func TestWrongCredentials(t *testing.T) {
 func TestPathsAndMethods(t *testing.T) {
 	f := newFixture(t, nil)
 	id := f.submit().ID.String()
-	for _, p := range []string{"/", "/nope", "/v1", "/v1/", "/v1/jobs/", "//v1/jobs", "/v1/../v1/jobs", "/v1/jobs/" + id + "/nope",
+	for _, p := range []string{"/nope", "/index.html", "/page/", "/page.css/", "/favicon.ico", "/v1", "/v1/", "/v1/jobs/", "//v1/jobs", "/v1/../v1/jobs", "/v1/jobs/" + id + "/nope",
 		"/v1/jobs/" + id + "/cancel/", "/V1/jobs", "/openapi.json", "/debug/pprof/"} {
 		f.problem(f.do("GET", p, "admin", ""), http.StatusNotFound, v1.CodeNotFound)
 	}
 	for p, allow := range map[string]string{
 		"DELETE /v1/jobs": "GET, POST", "PUT /v1/jobs/" + id: "DELETE, GET, PATCH", "GET /v1/jobs/" + id + "/cancel": "POST",
-		"POST /metrics": "GET", "NOPE /v1/version": "GET", "OPTIONS /v1/peers": "GET", "TRACE /healthz": "GET",
+		"POST /metrics": "GET", "NOPE /v1/version": "GET", "OPTIONS /v1/peers": "GET", "TRACE /healthz": "GET", "POST /": "GET", "PUT /page.js": "GET", "DELETE /page.css": "GET",
 	} {
 		method, path, _ := strings.Cut(p, " ")
 		w := f.do(method, path, "admin", "")

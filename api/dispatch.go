@@ -41,7 +41,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	pattern := "other"
 	if path.Clean(r.URL.Path) == r.URL.Path { // else the mux would redirect
 		if _, p := a.mux.Handler(r); p != "" {
-			pattern = p
+			pattern = tablePath(p)
 		}
 	}
 	defer func() {
@@ -76,7 +76,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // dispatch is the handler of every pattern: who asks, may they, and then what.
 func (a *API) dispatch(w http.ResponseWriter, r *http.Request) {
-	methods := a.routes[r.Pattern]
+	methods := a.routes[tablePath(r.Pattern)]
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet // net/http leaves out the body

@@ -29,6 +29,15 @@ func (a *API) version(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	return answer(w, http.StatusOK, a.cfg.Info.Version())
 }
 
+// showCaller is GET /v1/caller: who asks, as this node sees it. A program need not
+// try what its token does not allow.
+func (a *API) showCaller(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, v1.Caller{Owner: who.owner, Scope: who.scope.String(), Read: filled(who.roots.Read), Write: filled(who.roots.Write)})
+}
+
 // healthz is GET /healthz: the process answers. It tells nothing else.
 func (a *API) healthz(w http.ResponseWriter, _ *http.Request, _ *caller) error {
 	return answer(w, http.StatusOK, map[string]string{"status": "ok"})

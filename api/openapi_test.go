@@ -178,7 +178,7 @@ var described = map[string]reflect.Type{
 	"Plan": reflect.TypeFor[v1.Plan](), "PlanConflict": reflect.TypeFor[v1.PlanConflict](), "BufferSpec": reflect.TypeFor[v1.BufferSpec](),
 	"BufferList": reflect.TypeFor[v1.BufferList](), "Buffer": reflect.TypeFor[v1.Buffer](), "BufferLease": reflect.TypeFor[v1.BufferLease](),
 	"BufferWritten": reflect.TypeFor[v1.BufferWritten](), "DrainRequest": reflect.TypeFor[v1.DrainRequest](), "Drain": reflect.TypeFor[v1.Drain](),
-	"Version": reflect.TypeFor[v1.Version](), "Devices": reflect.TypeFor[v1.Devices](), "Device": reflect.TypeFor[v1.Device](),
+	"Caller": reflect.TypeFor[v1.Caller](), "Version": reflect.TypeFor[v1.Version](), "Devices": reflect.TypeFor[v1.Devices](), "Device": reflect.TypeFor[v1.Device](),
 	"Port": reflect.TypeFor[v1.Port](), "Peers": reflect.TypeFor[v1.Peers](), "Peer": reflect.TypeFor[v1.Peer](), "Rail": reflect.TypeFor[v1.Rail](),
 	"Roots": reflect.TypeFor[v1.Roots](), "Root": reflect.TypeFor[v1.Root](), "Pollers": reflect.TypeFor[v1.Pollers](), "Poller": reflect.TypeFor[v1.Poller](),
 }
@@ -311,6 +311,7 @@ func (f *fixture) validate(r *http.Request, status int, header http.Header, body
 		return
 	}
 	_, pattern := f.mux.Handler(r)
+	pattern = tablePath(pattern)
 	op := sub(d.root, "paths", pattern, strings.ToLower(r.Method))
 	resp := d.at(sub(op, "responses", fmt.Sprint(status)))
 	if resp == nil {

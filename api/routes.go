@@ -3,6 +3,7 @@ package api
 import (
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -35,6 +36,18 @@ func (r route) makes() []string {
 	return r.media
 }
 
+// muxPattern is what the mux calls a path of the table: to it "/" alone would
+// be every path that nothing else matches.
+func muxPattern(path string) string {
+	if path == "/" {
+		return "/{$}"
+	}
+	return path
+}
+
+// tablePath is muxPattern the other way.
+func tablePath(pattern string) string { return strings.TrimSuffix(pattern, "{$}") }
+
 // handler answers a request that who may make; who is nil on open routes. An
 // error becomes a problem.
 type handler func(w http.ResponseWriter, r *http.Request, who *caller) error
@@ -55,6 +68,9 @@ func (a *API) table() map[string]map[string]route {
 		return map[string]route{"GET": {scope: ScopeRead, handle: h, media: []string{mediaJSON, mediaEvents}}}
 	}
 	return map[string]map[string]route{
+		"/":             pageRoute("index.html", mediaHTML),
+		"/page.css":     pageRoute("page.css", mediaCSS),
+		"/page.js":      pageRoute("page.js", mediaScript),
 		"/healthz":      {"GET": {handle: a.healthz}},
 		"/readyz":       {"GET": {handle: a.readyz}},
 		"/metrics":      {"GET": {scope: ScopeMetrics, handle: fromHTTP(metrics), media: []string{mediaText, mediaMetrics}}},
@@ -87,6 +103,7 @@ func (a *API) table() map[string]map[string]route {
 			"GET": {scope: ScopeRead, handle: a.withBuffers(a.getData), media: []string{mediaBytes}},
 			"PUT": {scope: ScopeSubmit, handle: a.withBuffers(a.putData)},
 		},
+		"/v1/caller":  shows(a.showCaller),
 		"/v1/version": shows(a.version),
 		"/v1/devices": shows(show(info.Devices)),
 		"/v1/peers":   shows(show(info.Peers)),

@@ -86,6 +86,14 @@ type Version struct {
 	StartedAt time.Time `json:"started_at"`
 }
 
+// Caller is GET /v1/caller: who asks, and what it may do.
+type Caller struct {
+	Owner string   `json:"owner"` // of the jobs it submits: "node/token-name", "node/uid:N"
+	Scope string   `json:"scope"` // "read", "submit" or "admin"
+	Read  []string `json:"read"`  // NODE:root, * is any: what its jobs may take from; never null
+	Write []string `json:"write"` // and bring to; never null
+}
+
 // Devices is GET /v1/devices.
 type Devices struct {
 	Devices  []Device `json:"devices"`
