@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -174,12 +175,22 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, publish(r, CreateSpec{Rel: "e", Job: "e"}, []byte("x")), reason.Quota)
-	// What others deleted is seen once the measurement is old.
+	// What others deleted is seen once the measurement is old: of a root that
+	// takes long to measure after usageMaxAge, else sooner.
 	if err := os.Remove(filepath.Join(r.Path(), "d/old")); err != nil {
 		t.Fatal(err)
 	}
+	r.space.measuredAt, r.space.measuring = time.Now(), time.Hour
+	wantCode(t, publish(r, CreateSpec{Rel: "e", Job: "e"}, []byte("x")), reason.Quota)
 	r.space.measuredAt = r.space.measuredAt.Add(-2 * usageMaxAge)
 	if err := publish(r, CreateSpec{Rel: "e", Job: "e"}, make([]byte, 400)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(r.Path(), "e")); err != nil {
+		t.Fatal(err)
+	}
+	r.space.measuredAt, r.space.measuring = time.Now().Add(-time.Second), time.Millisecond
+	if err := publish(r, CreateSpec{Rel: "e", Job: "e2"}, make([]byte, 400)); err != nil {
 		t.Fatal(err)
 	}
 }

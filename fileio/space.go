@@ -11,10 +11,14 @@ import (
 	"mover/reason"
 )
 
-// usageMaxAge is how old the measured usage of a root may be when a file is
-// refused for its quota: others delete files without telling, so the root is
-// measured again before it says no.
-const usageMaxAge = 10 * time.Second
+// How old the measured usage of a root may be when a file is refused for its
+// quota: others delete files without telling, so the root is measured again
+// before it says no. A small root is measured in no time, and who has made room
+// in it is not told that there is none; a large one is not walked all the time.
+const (
+	usageMaxAge = 10 * time.Second
+	usageRests  = 20 // for so many times what measuring took
+)
 
 // space is a root's account of room: what files being received will still
 // take, and what the files below the root have. It decides early; the file
@@ -28,6 +32,7 @@ type space struct {
 	receiving  int64 // sizes of open sinks, for the quota
 	used       int64 // sizes of the files below the root, when last measured, plus published since
 	measuredAt time.Time
+	measuring  time.Duration // what it took
 }
 
 // reservation is one sink's share of a root's space.
@@ -46,12 +51,14 @@ func (r *Root) reserve(ctx context.Context, rel string, size int64, dirFD int, f
 	defer s.mu.Unlock()
 	if quota := r.cfg.QuotaBytes; quota > 0 {
 		over := func() bool { return size > quota-s.used-s.receiving }
-		if s.measuredAt.IsZero() || over() && time.Since(s.measuredAt) > usageMaxAge {
+		if s.measuredAt.IsZero() || over() && time.Since(s.measuredAt) > min(usageMaxAge, usageRests*s.measuring) {
+			begun := time.Now()
 			used, err := r.measure(ctx)
 			if err != nil {
 				return nil, r.failure(reason.DestNotFound, "measure usage for", rel, err)
 			}
 			s.used, s.measuredAt = used, time.Now()
+			s.measuring = s.measuredAt.Sub(begun)
 		}
 		if over() {
 			return nil, reason.New(reason.Quota, "%q needs %d bytes; root %s has a quota of %d, of which %d are used and %d promised to files being received; %s",
