@@ -2,16 +2,29 @@ package fileio
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// kernel is the system calls that the package makes on descriptors, so that a
-// test can let any one of them fail. All names are single components relative
-// to a held directory and none is followed if it is a symlink.
+// kernel is everything that the package asks of the operating system, so that
+// a test can let any one call fail or be lost (TestEveryCallGoesThroughKernel).
+// Paths lead somewhere only below a confined root; all other names are single
+// components relative to a held directory, and none is followed if it is a
+// symlink.
 type kernel interface {
+	openRoot(path string) (confined, error)
+	closeRoot(at confined) error
+	realPath(path string) (string, error)
+	openBelow(at confined, rel string, flags int) (int, error)
+	statBelow(at confined, rel string) (fs.FileInfo, error)
+	walkBelow(at confined, visit fs.WalkDirFunc) error
+
 	openat(dirFD int, name string, flags int, mode uint32) (int, error)
 	close(fd int) error
 	fstat(fd int) (unix.Stat_t, error)
@@ -22,6 +35,7 @@ type kernel interface {
 	ftruncate(fd int, bytes int64) error
 	pread(fd int, p []byte, off int64) (int, error)
 	pwrite(fd int, p []byte, off int64) (int, error)
+	readSequentially(fd int) error
 	residency(fd int, off, bytes int64) (cachedPages, dirtyPages uint64, err error)
 	startWriteback(fd int) error
 	fsync(fd int) error
@@ -50,6 +64,13 @@ type kernel interface {
 // done, fsync included, so it is not the retry that the protocol forbids.
 type linux struct{}
 
+// pageBytes is the size of a page of the page cache.
+var pageBytes = os.Getpagesize()
+
+// confined is a directory below which paths are taken by os.Root, which leads
+// none of them out of it. Only the kernel looks inside.
+type confined struct{ osRoot *os.Root }
+
 // uninterrupted repeats call while it reports EINTR.
 func uninterrupted(call func() error) error {
 	for {
@@ -57,6 +78,46 @@ func uninterrupted(call func() error) error {
 			return err
 		}
 	}
+}
+
+func (linux) openRoot(path string) (confined, error) {
+	dir, err := os.OpenRoot(path)
+	return confined{dir}, err
+}
+
+func (linux) closeRoot(at confined) error { return at.osRoot.Close() }
+
+func (linux) realPath(path string) (string, error) { return filepath.EvalSymlinks(path) }
+
+// openBelow returns a bare descriptor that the caller owns. os.File is left
+// behind because system calls on its number are safe only while it is reachable
+// and open.
+func (linux) openBelow(at confined, rel string, flags int) (int, error) {
+	f, err := at.osRoot.OpenFile(rel, flags, 0)
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	conn, err := f.SyscallConn()
+	if err == nil {
+		var dupErr error
+		err = conn.Control(func(own uintptr) { fd, dupErr = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
+		if err == nil {
+			err = dupErr
+		}
+	}
+	_ = f.Close() // nothing was written through it
+	if err != nil {
+		return -1, fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	return fd, nil
+}
+
+// statBelow follows symlinks that stay inside the root.
+func (linux) statBelow(at confined, rel string) (fs.FileInfo, error) { return at.osRoot.Stat(rel) }
+
+func (linux) walkBelow(at confined, visit fs.WalkDirFunc) error {
+	return fs.WalkDir(at.osRoot.FS(), ".", visit)
 }
 
 func (linux) openat(dirFD int, name string, flags int, mode uint32) (fd int, err error) {
@@ -115,6 +176,11 @@ func (linux) pwrite(fd int, p []byte, off int64) (int, error) {
 			return max(n, 0), err
 		}
 	}
+}
+
+// readSequentially doubles the read-ahead (posix_fadvise(2)).
+func (linux) readSequentially(fd int) error {
+	return unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL)
 }
 
 // residency is cachestat(2), Linux 6.5; about half a microsecond a MiB. Dirty

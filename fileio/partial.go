@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -28,8 +27,9 @@ const (
 	// staleProbes bounds how many earlier attempts are looked for. Attempts are
 	// few (max_attempts is 10 by default) and each cleans up behind the last.
 	staleProbes = 32
-	// sweepBatch is how many directory entries a sweep reads at a time.
-	sweepBatch = 512
+	// sweepBatchBytes is how much of a directory a sweep reads at a time, some
+	// 500 entries of usual length.
+	sweepBatchBytes = 32 << 10
 )
 
 // partialName is the name that the attempt at the job's item writes under.
@@ -187,22 +187,25 @@ func (r *Root) Sweep(ctx context.Context, rel string, before time.Time) (Swept, 
 	if err != nil {
 		return swept, err
 	}
-	dir, err := r.dir.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
-	}
-	defer dir.Close()
 	dirFD, err := r.openDescriptor(rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
 	}
 	defer r.k.close(dirFD)
+	dir := level{batch: make([]byte, sweepBatchBytes)}
 	for {
 		if err := ctx.Err(); err != nil {
 			return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
 		}
-		names, err := dir.Readdirnames(sweepBatch)
-		for _, name := range names {
+		n, err := r.k.getdents(dirFD, dir.batch)
+		if err != nil {
+			return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
+		}
+		if n == 0 {
+			return swept, nil
+		}
+		for dir.rest = dir.batch[:n]; len(dir.rest) > 0; {
+			name := dir.take()
 			if !IsPartial(name) {
 				continue
 			}
@@ -215,12 +218,6 @@ func (r *Root) Sweep(ctx context.Context, rel string, before time.Time) (Swept, 
 			default:
 				swept.Left++
 			}
-		}
-		if err == io.EOF {
-			return swept, nil
-		}
-		if err != nil {
-			return swept, r.failure(reason.DestNotFound, "sweep", rel, err)
 		}
 	}
 }

@@ -2,9 +2,7 @@ package fileio
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -43,7 +41,7 @@ type RootConfig struct {
 // and Sinks stay usable after their Root is closed.
 type Root struct {
 	cfg     RootConfig
-	dir     *os.Root
+	dir     confined
 	k       kernel
 	escapes error // what os.Root reports for a path that leaves it
 	space   space
@@ -73,7 +71,7 @@ func OpenRoot(cfg RootConfig) (*Root, error) {
 	}
 	cfg.Path = filepath.Clean(cfg.Path)
 	r := &Root{cfg: cfg, k: systemCalls()}
-	dir, err := os.OpenRoot(cfg.Path)
+	dir, err := r.k.openRoot(cfg.Path)
 	if err != nil {
 		code := r.codeOf(err, reason.DestNotFound)
 		return nil, reason.New(code, "root %s: %w; create the directory or correct its path", cfg.Name, err)
@@ -81,12 +79,12 @@ func OpenRoot(cfg RootConfig) (*Root, error) {
 	r.dir = dir
 	// os does not export the error for an escape. Provoke it once and compare
 	// with it, rather than look for words in a message.
-	_, err = dir.Lstat("..")
+	_, err = r.k.statBelow(dir, "..")
 	var pe *fs.PathError
 	if !errors.As(err, &pe) || errors.As(err, new(unix.Errno)) {
 		return nil, errors.Join(
 			reason.New(reason.Internal, "root %s: os.Root does not confine paths (%v); do not use this build", cfg.Name, err),
-			dir.Close())
+			r.k.closeRoot(dir))
 	}
 	r.escapes = pe.Err
 	return r, nil
@@ -99,7 +97,7 @@ func (r *Root) Name() string { return r.cfg.Name }
 func (r *Root) Path() string { return r.cfg.Path }
 
 // Close releases the directory. Open Sources and Sinks are not affected.
-func (r *Root) Close() error { return r.dir.Close() }
+func (r *Root) Close() error { return r.k.closeRoot(r.dir) }
 
 // Rel returns the path below the root of an absolute local path, "." for the
 // root itself, and false if the root does not contain it. It compares text,
@@ -110,7 +108,7 @@ func (r *Root) Rel(abs string) (string, bool) {
 		return "", false
 	}
 	bases := []string{r.cfg.Path}
-	if real, err := filepath.EvalSymlinks(r.cfg.Path); err == nil && real != r.cfg.Path {
+	if real, err := r.k.realPath(r.cfg.Path); err == nil && real != r.cfg.Path {
 		bases = append(bases, real)
 	}
 	abs = filepath.Clean(abs)
@@ -132,7 +130,7 @@ func (r *Root) Stat(rel string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := r.dir.Stat(rel)
+	info, err := r.k.statBelow(r.dir, rel)
 	if err != nil {
 		return nil, r.failure(reason.SourceNotFound, "stat", rel, err)
 	}
@@ -140,27 +138,9 @@ func (r *Root) Stat(rel string) (fs.FileInfo, error) {
 }
 
 // openDescriptor opens rel through the confined root and returns a bare
-// descriptor that the caller owns. os.File is left behind because system calls
-// on its number are safe only while it is reachable and open.
+// descriptor that the caller owns.
 func (r *Root) openDescriptor(rel string, flags int) (int, error) {
-	f, err := r.dir.OpenFile(rel, flags, 0)
-	if err != nil {
-		return -1, err
-	}
-	fd := -1
-	conn, err := f.SyscallConn()
-	if err == nil {
-		var dupErr error
-		err = conn.Control(func(own uintptr) { fd, dupErr = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
-		if err == nil {
-			err = dupErr
-		}
-	}
-	_ = f.Close() // nothing was written through it
-	if err != nil {
-		return -1, fmt.Errorf("duplicate descriptor: %w", err)
-	}
-	return fd, nil
+	return r.k.openBelow(r.dir, rel, flags)
 }
 
 // identity names an inode for as long as somebody holds it open.

@@ -2,7 +2,6 @@ package fileio
 
 import (
 	"io/fs"
-	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -39,7 +38,7 @@ func (r *Root) OpenSource(rel string) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := r.dir.Stat(rel)
+	info, err := r.k.statBelow(r.dir, rel)
 	if err != nil {
 		return nil, r.failure(reason.SourceNotFound, "open", rel, err)
 	}
@@ -65,8 +64,7 @@ func (r *Root) OpenSource(rel string) (*Source, error) {
 	}
 	s.id, s.size, s.mtime = identityOf(st), st.Size, st.Mtim
 	s.mode, s.uid, s.gid = st.Mode, int(st.Uid), int(st.Gid)
-	// A wish, not a need: doubles the read-ahead (posix_fadvise(2)).
-	_ = unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL)
+	_ = r.k.readSequentially(fd) // a wish, not a need
 	s.openDirect(flags)
 	return s, nil
 }
@@ -206,7 +204,7 @@ func (s *Source) cached(off, bytes int64) bool {
 		s.askCache.Store(false)
 		return false
 	}
-	return dirty > 0 || cached*2*uint64(os.Getpagesize()) >= uint64(bytes)
+	return dirty > 0 || cached*2*uint64(pageBytes) >= uint64(bytes)
 }
 
 // readDirect reads what it can of p, whose memory, length and offset are
@@ -271,7 +269,7 @@ func SameFile(src *Source, root *Root, rel string) error {
 	if err != nil {
 		return err
 	}
-	info, err := root.dir.Stat(rel)
+	info, err := root.k.statBelow(root.dir, rel)
 	if err != nil {
 		e := root.failure(reason.DestNotFound, "stat", rel, err)
 		if e.Code == reason.DestNotFound {

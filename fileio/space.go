@@ -112,7 +112,7 @@ func (r *Root) checkFree(rel string, size int64, dirFD int) error {
 // read are left out.
 func (r *Root) measure(ctx context.Context) (int64, error) {
 	var used int64
-	err := fs.WalkDir(r.dir.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
+	err := r.k.walkBelow(r.dir, func(_ string, d fs.DirEntry, err error) error {
 		if ctxErr := ctx.Err(); ctxErr != nil {
 			return ctxErr
 		}
