@@ -98,6 +98,7 @@ func (g *GroupSink) publish(ctx context.Context) error {
 		return err
 	}
 	g.settle()
+	g.checkPlaces(EntryPending, func(it *groupItem, why *reason.Error) { it.fail(why) })
 	if err := g.stop(ctx); err != nil {
 		return err
 	}
@@ -121,6 +122,7 @@ func (g *GroupSink) publish(ctx context.Context) error {
 	if g.spec.Durable {
 		g.syncDirs()
 	}
+	g.checkPlaces(EntryPublished, func(it *groupItem, why *reason.Error) { it.err = why })
 	return nil
 }
 

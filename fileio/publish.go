@@ -12,11 +12,12 @@ import (
 // not looked at any more. Calling it again returns the same answer.
 //
 // When it fails the partial file is removed and the final name is as it was,
-// with one exception that Published tells: the rename happened and the
-// directory could not be synced.
+// with an exception that Published tells: the rename happened, and then the
+// directory could not be synced, or was found to have been moved.
 //
 // Errors: the sticky one of a failed write; INTERNAL if bytes are missing;
-// DEST_EXISTS, also wrapping ErrSkipped; NO_SPACE, QUOTA, IO_ERROR;
+// DEST_EXISTS, also wrapping ErrSkipped; DEST_NOT_FOUND when somebody has moved
+// or replaced the directory; NO_SPACE, QUOTA, IO_ERROR;
 // UNSUPPORTED_FILESYSTEM; CANCELED, DEADLINE.
 func (s *Sink) Publish(ctx context.Context) error {
 	s.end.Lock()
@@ -96,6 +97,10 @@ func (s *Sink) publish(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return s.failure("publish", err)
 	}
+	dirRel, _ := splitParent(s.spec.Rel)
+	if err := s.root.inPlace(dirRel, s.dirFD); err != nil {
+		return err
+	}
 	if err := s.giveName(ctx); err != nil {
 		return err
 	}
@@ -104,6 +109,9 @@ func (s *Sink) publish(ctx context.Context) error {
 		if err := s.k.fsync(s.dirFD); err != nil {
 			return s.fail("sync the directory of", err)
 		}
+	}
+	if err := s.root.inPlace(dirRel, s.dirFD); err != nil {
+		return err
 	}
 	return nil
 }
