@@ -83,9 +83,12 @@ function bits(bytesPerSecond) {
   return `${Math.round(rate)} bit/s`;
 }
 
+// rateText makes the API's "8388608bit/s" readable.
+const rateText = (text) => (/^\d+bit\/s$/.test(text) ? bits(parseInt(text, 10) / 8) : text);
+
 // span is a duration, in two units where the first alone would say little.
 function span(seconds) {
-  if (seconds > 0 && seconds < 10) return `${seconds.toPrecision(2)} s`;
+  if (seconds > 0 && seconds < 10) return `${Math.max(0.01, Number(seconds.toPrecision(2)))} s`;
   seconds = Math.max(0, Math.round(seconds));
   const parts = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
   const first = parts.findIndex(([, size]) => seconds >= size);
@@ -115,7 +118,8 @@ function place(p) {
   return `${p.node}:buffer:${p.buffer}${range}`;
 }
 
-const reasonLine = (why) => el("div", { class: "bad-text" }, el("strong", null, why.code), `: ${plain(why.detail)}`);
+// reasonLine is why something ended; of a job that goes on, why its attempt before did.
+const reasonLine = (why, goesOn = false) => el("div", { class: goesOn ? "warn-text" : "bad-text" }, goesOn ? "before: " : "", el("strong", null, why.code), `: ${plain(why.detail)}`);
 
 // ---- Asking ----
 
@@ -137,8 +141,10 @@ async function request(of, path, { method = "GET", headers = {}, signal } = {}) 
     // Addresses are relative, and nothing leads to another host: the token stays with this node.
     answer = await fetch(path, { method, signal, headers: { ...headers, Authorization: `Bearer ${of.token}` }, mode: "same-origin", credentials: "omit", cache: "no-store", redirect: "error" });
   } catch {
+    if (!signal.aborted || signal.reason.name === "TimeoutError") reached(of, false);
     throw new Refusal({ title: "The node does not answer", detail: "Check that it runs and can be reached; this page tries again by itself." }, 0);
   }
+  reached(of, true);
   const date = Date.parse(answer.headers.get("Date"));
   if (date && Math.abs(date - now()) > 2000) clockSkew = date - Date.now(); // the header has whole seconds
   if (answer.ok) return answer;
@@ -328,6 +334,7 @@ const statePill = (job) => pill(job.pausing ? "pausing" : job.state, job.pausing
 function progressOf(p, state) {
   const text = p.bytes_total === 0 && p.items_total === 0 ? "" : `${bytes(p.bytes_done)} of ${bytes(p.bytes_total)}, ${p.items_done} of ${p.items_total} items`;
   const share = p.bytes_total > 0 ? p.bytes_done / p.bytes_total : p.items_total > 0 ? p.items_done / p.items_total : state === "succeeded" ? 1 : 0;
+  if (!text && state !== "preparing" && state !== "succeeded") return []; // nothing is known of it
   return [el("progress", { max: "1", value: share.toFixed(4), "aria-label": `${Math.floor(100 * share)} percent` }), text ? small(text) : undefined];
 }
 
@@ -343,7 +350,7 @@ function rowOf(job) {
     job.forwarded.error ? `: ${plain(job.forwarded.error)}` : "") : undefined;
   return { key: job.id, cells: [
     [line(statePill(job)), job.attempts > 1 ? small(`attempt ${job.attempts}`) : undefined],
-    [line(el("button", { type: "button", class: "link", "data-job": job.id }, way)), elsewhere, job.last_reason && job.state !== "succeeded" ? reasonLine(job.last_reason) : undefined,
+    [line(el("button", { type: "button", class: "link", "data-job": job.id }, way)), elsewhere, job.last_reason && job.state !== "succeeded" ? reasonLine(job.last_reason, !ended(job)) : undefined,
       job.result?.items_failed ? small(`${job.result.items_failed} of its items failed`) : undefined, next],
     progressOf(job.progress, job.state), rateOf(job.progress),
     [line(job.owner), job.spec.priority ? small(`priority ${job.spec.priority}`) : undefined],
@@ -381,7 +388,7 @@ function turnPage(change) {
 
 // ---- One job ----
 
-const page = { id: "", version: 0, events: [], after: 0, items: [], nextItems: "" }; // of the dialog; id "" is closed
+const page = { id: "", version: 0, tree: false, events: [], after: 0, items: [], nextItems: "" }; // of the dialog; id "" is closed
 const mostEvents = 500;
 
 // What may be done with a job in its state; what the state does not allow is not shown.
@@ -405,12 +412,12 @@ function drawJob(job) {
   const result = job.result;
   const facts = [
     ["Job", el("code", null, job.id)], ["Owner", job.owner], ["Priority", String(job.spec.priority ?? 0)],
-    ["Limit", job.spec.bandwidth_limit], ["Labels", Object.entries(job.spec.labels ?? {}).map(([k, v]) => plain(`${k}=${v}`)).join(", ")],
-    ["Reason", job.last_reason ? reasonLine(job.last_reason) : ""], ["Attempts", `${job.attempts}${job.retries ? `, brought back ${job.retries} times` : ""}`],
+    ["Limit", job.spec.bandwidth_limit && rateText(job.spec.bandwidth_limit)], ["Labels", Object.entries(job.spec.labels ?? {}).map(([k, v]) => plain(`${k}=${v}`)).join(", ")],
+    ["Reason", job.last_reason ? reasonLine(job.last_reason, !ended(job)) : ""], ["Attempts", `${job.attempts}${job.retries ? `, brought back ${job.retries} times` : ""}`],
     ["Tries again", job.next_attempt_at && time(job.next_attempt_at)], ["Submitted", [...time(job.created_at), job.origin ? ` at ${job.origin}` : ""]],
     ["Started", job.started_at && time(job.started_at)], ["Ended", job.finished_at && time(job.finished_at)], ["Deadline", job.deadline_at && time(job.deadline_at)],
     ["Belongs to", job.forwarded && `${job.forwarded.node}; ${job.forwarded.accepted ? "taken" : "not taken yet"}${job.forwarded.last_contact ? `, heard of ${ago(job.forwarded.last_contact)}` : ""}${job.forwarded.error ? `: ${plain(job.forwarded.error)}` : ""}`],
-    ["Result", result && [`${bytes(result.bytes)} in ${result.seconds.toFixed(2)} s`, result.items && `${result.items} items published`, result.items_skipped && `${result.items_skipped} skipped`,
+    ["Result", result && [`${bytes(result.bytes)} in ${result.seconds.toFixed(2)} s`, result.items && `${result.items} ${result.items === 1 ? "item" : "items"} published`, result.items_skipped && `${result.items_skipped} skipped`,
       result.items_failed && `${result.items_failed} failed`, result.skipped && "skipped: the destination exists", result.verified ? "verified" : "not verified", result.durable ? "durable" : "not durable",
       result.providers && `over ${result.providers.join(", ")}`, result.crc32c && `CRC32C ${result.crc32c}`].filter(Boolean).join(", ")],
   ];
@@ -428,6 +435,7 @@ async function showJob() {
     const job = await ask(`v1/jobs/${encodeURIComponent(id)}`);
     if (id !== page.id) return;
     drawJob(job);
+    page.tree = job.spec.recursive;
     alarm($("job-problem"), null);
     if (job.version === page.version && !job.forwarded) return;
     await moreEvents(id);
@@ -469,7 +477,7 @@ async function moreItems() {
     page.nextItems = answer.next_page_token ?? "";
     fillTable("items", page.items.map((item, i) => ({ key: String(i), cells: [
       [line(pathOf(item) || "(the source itself)"), item.reason ? reasonLine(item.reason) : undefined], line(item.kind), line(pill(item.state, kinds[item.state])), line(bytes(item.bytes)), line(String(item.attempt)),
-    ] })), state === "failed" ? "No item has failed." : "No such items.");
+    ] })), page.tree ? (state === "failed" ? "No item has failed." : "No such items.") : "This job has one item; those of a tree are listed here.");
     $("items-more").hidden = !page.nextItems;
   } catch (why) {
     if (id === page.id) note("items", `${why.title}. ${why.detail}`, true);
@@ -526,19 +534,26 @@ async function run(task) {
   Object.assign(task, { busy: true, again: false });
   try {
     await task.run();
-    reached(true);
   } catch (why) {
     if (!(why instanceof Refusal)) console.error(why);
-    if (session && why.status === 0) reached(false);
-    else if (session && task.id) note(task.id, `${why.title}. ${why.detail ?? ""}`, true);
+    if (session && task.id && why.status !== 0) note(task.id, `${why.title ?? "A defect of this page"}. ${why.detail ?? why.message}`, true);
   }
   const every = typeof task.every === "function" ? task.every() : task.every;
   Object.assign(task, { busy: false, due: performance.now() + (task.again ? 0 : silent ? Math.max(every, 5000) : every) });
 }
 
-// reached says whether the node answers; what was last seen stays, dimmed.
-function reached(yes) {
+// reached says whether the node answers. While it does not, what was last seen stays, dimmed; when it does again,
+// everything is asked for at once.
+function reached(of, yes) {
+  if (of !== session) return;
+  const back = silent && yes;
   silent = !yes;
+  if (back) for (const task of Object.values(tasks)) soon(task, 0);
+  if (back) wakeStream();
+  drawLive();
+}
+
+function drawLive() {
   $("sight").classList.toggle("stale", silent);
   paint($("live"), silent ? "The node does not answer. Trying again…" : live ? "live" : "asking every few seconds");
 }
@@ -552,6 +567,7 @@ const longestSilence = 40000; // milliseconds; the node says something every 15 
 const longestEvent = 1 << 20; // characters
 let lastEvent = ""; // the id of the last event that came
 let stream = null; // AbortController of the stream that is kept open
+let wakeStream = () => {}; // ends the pause before it is opened again
 
 // follow keeps a stream open while the page is looked at. EventSource cannot send the token, so this reads it itself.
 async function follow() {
@@ -569,8 +585,9 @@ async function follow() {
     }
     if (stop.aborted) return;
     live = false;
+    drawLive();
     if (performance.now() - began > 10000) delay = 1000;
-    await new Promise((wake) => { setTimeout(wake, delay); stop.addEventListener("abort", wake, { once: true }); });
+    await new Promise((wake) => { wakeStream = wake; setTimeout(wake, delay); stop.addEventListener("abort", wake, { once: true }); });
   }
 }
 
@@ -583,6 +600,7 @@ async function readStream(stop) {
     const headers = { Accept: "text/event-stream", ...(lastEvent && { "Last-Event-ID": lastEvent }) };
     const answer = await request(session, "v1/events?after=latest", { headers, signal: AbortSignal.any([stop, quiet.signal]) });
     live = true;
+    drawLive();
     for (const task of [tasks.jobs, tasks.job]) soon(task, 0); // what came before the stream was open
     let rest = "";
     for (const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader(); ;) {
@@ -642,7 +660,7 @@ function leave(why, keep = false) {
   const wasIn = session !== null;
   session?.ended.abort();
   session = null;
-  live = false;
+  live = silent = false;
   lastEvent = "";
   if (!keep) sessionStorage.removeItem(kept);
   counters.clear();
