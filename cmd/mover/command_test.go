@@ -49,6 +49,10 @@ func TestHelp(t *testing.T) {
 	for _, args := range []string{"-h", "run -h", "cp --help", "jobs get -h", "doctor -h", "token new -h", "devices -h", "identity -h", "config check -h"} {
 		mover(t, strings.Fields(args)...).want(t, exitOK, "USAGE:", "OPTIONS:")
 	}
+	mover(t, "help").want(t, exitOK, "COMMANDS:")
+	mover(t, "help", "jobs", "watch").want(t, exitOK, "mover jobs watch")
+	mover(t, "runn", "--help").want(t, exitUsage, "did you mean run?")
+	mover(t, "help", "runn").want(t, exitUsage, "did you mean run?")
 }
 
 func TestVersion(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -30,6 +31,12 @@ func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) int 
 			fmt.Fprintln(stdout, c)
 		}
 		return exitOK
+	}
+	if len(arguments) > 1 && arguments[1] == "help" { // as many other programs have it
+		arguments = append(slices.Concat(arguments[:1], arguments[2:]), "--help")
+	}
+	if len(arguments) > 2 && !strings.HasPrefix(arguments[1], "-") && app.Command(arguments[1]) == nil {
+		arguments = arguments[:2] // the library has an answer of its own to --help of what there is not
 	}
 	err := app.RunContext(ctx, optionsFirst(app, arguments))
 	if err == nil {
