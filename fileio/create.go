@@ -151,9 +151,23 @@ func (s *Sink) begin(ctx context.Context) error {
 }
 
 // openParent opens the directory dirRel inside the root, making what is missing
-// of it. With durable, each new directory's entry is synced, because a rename
-// in a directory that a power cut takes away published nothing.
+// of it. With durable, the entries of all directories on the way are synced,
+// because a rename in a directory that a power cut takes away published
+// nothing.
 func (r *Root) openParent(dirRel string, durable bool) (int, error) {
+	fd, err := r.makeParent(dirRel)
+	if err != nil || !durable {
+		return fd, err
+	}
+	if err := r.syncAbove(dirRel); err != nil {
+		_ = r.k.close(fd)
+		return -1, r.failure(reason.DestNotFound, "sync the directories above", dirRel, err)
+	}
+	return fd, nil
+}
+
+// makeParent is openParent without a sync.
+func (r *Root) makeParent(dirRel string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY
 	fd, err := r.openDescriptor(dirRel, flags)
 	if err == nil {
@@ -168,7 +182,7 @@ func (r *Root) openParent(dirRel string, durable bool) (int, error) {
 		} else {
 			end = len(dirRel)
 		}
-		if err := r.makeDir(dirRel[:end], durable); err != nil {
+		if err := r.makeDir(dirRel[:end]); err != nil {
 			return -1, r.failure(reason.DestNotFound, "make directory", dirRel[:end], err)
 		}
 	}
@@ -180,7 +194,7 @@ func (r *Root) openParent(dirRel string, durable bool) (int, error) {
 }
 
 // makeDir makes one directory unless something has its name already.
-func (r *Root) makeDir(rel string, durable bool) error {
+func (r *Root) makeDir(rel string) error {
 	parent, name := splitParent(rel)
 	parentFD, err := r.openDescriptor(parent, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -195,15 +209,13 @@ func (r *Root) makeDir(rel string, durable bool) error {
 		return err
 	}
 	_ = r.k.close(fd)
-	if !durable {
-		return nil
-	}
-	return r.k.fsync(parentFD)
+	return nil
 }
 
 // makeDirAt makes the directory name and returns a descriptor of it, which the
 // caller closes. EEXIST is returned as it is.
 func (r *Root) makeDirAt(parentFD int, name string) (int, error) {
+	r.lasting.forget(name)
 	if err := r.k.mkdir(parentFD, name, uint32(r.cfg.DirMode)); err != nil {
 		return -1, err
 	}

@@ -34,7 +34,7 @@ type dirs struct {
 	// keep bounds what is held of directories on the way; a directory that
 	// was asked for is held in any case.
 	keep int
-	// durable: a directory made on the way that is not held is synced at once.
+	// durable: what is made on the way and not held is synced at once.
 	durable bool
 }
 
@@ -103,23 +103,26 @@ func (d *dirs) get(rel string, create bool) (*openDir, error) {
 // step opens one directory below fd, and makes it if it is missing and wanted.
 func (d *dirs) step(fd int, name string, create, durable bool) (next int, made bool, err error) {
 	next, err = d.k.openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if !create || !errors.Is(err, unix.ENOENT) {
+	if !create {
 		return next, false, err
 	}
-	next, err = d.root.makeDirAt(fd, name)
-	if errors.Is(err, unix.EEXIST) {
-		// Made by somebody else in between.
-		next, err = d.k.openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-		return next, false, err
+	if errors.Is(err, unix.ENOENT) {
+		next, err = d.root.makeDirAt(fd, name)
+		made = err == nil
+		if errors.Is(err, unix.EEXIST) {
+			// Made by somebody else in between.
+			next, err = d.k.openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		}
 	}
 	if err != nil || !durable {
-		return next, true, err
+		return next, made, err
 	}
+	// Also if it was there: who made it may not have come to the sync.
 	if err := d.k.fsync(fd); err != nil {
 		_ = d.k.close(next)
-		return -1, true, err
+		return -1, made, err
 	}
-	return next, true, nil
+	return next, made, nil
 }
 
 // parent returns the directory that rel is a name in, and the name.

@@ -289,14 +289,15 @@ func (d *draft) linkName(refused error) error {
 	return nil
 }
 
-// named turns the result of a rename or link into Publish's. An NFS server may
-// have done it, lost the answer, and called the repetition a failure: what
-// counts is whether the name leads to our inode.
+// named turns the result of a rename or link into Publish's. A server may have
+// done it, lost the answer, and called the repetition a failure: what counts is
+// whether the name leads to our inode. To call that failed would leave a file
+// that the next attempt finds in its way.
 func (d *draft) named(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if (errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT)) && d.leadsHere(d.name) {
+	if d.leadsHere(d.name) {
 		return nil
 	}
 	if errors.Is(err, unix.EEXIST) {

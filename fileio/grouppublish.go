@@ -246,9 +246,26 @@ func (g *GroupSink) syncDirs() {
 	inParallel(len(all), func(i int) { all[i].syncErr = g.k.fsync(all[i].fd) })
 	for i := range g.items {
 		it := &g.items[i]
-		if it.state == EntryPublished && it.dir != nil && it.dir.syncErr != nil {
-			it.err = it.failure("sync the directory of", it.dir.syncErr)
+		if it.state != EntryPublished || it.dir == nil {
+			continue
 		}
+		if err := g.dirs.syncFailed(it.dir.rel); err != nil {
+			it.err = it.failure("sync the directory of", err)
+		}
+	}
+}
+
+// syncFailed returns the first failed sync of a held directory from rel up to the
+// base: without the name of a directory what is in it is lost.
+func (d *dirs) syncFailed(rel string) error {
+	for {
+		if o := d.open[rel]; o != nil && o.syncErr != nil {
+			return o.syncErr
+		}
+		if rel == "." {
+			return nil
+		}
+		rel, _ = splitParent(rel)
 	}
 }
 

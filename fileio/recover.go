@@ -66,8 +66,8 @@ type NameInode struct {
 
 // PublishedGroup reports for each name whether it leads to the very inode that a
 // GroupSink of an earlier process gave it, as Published does for one file. With
-// durable it syncs the directories of those that do. A name whose directory
-// cannot be opened or synced is false.
+// durable it syncs the directories of those that do, and those above. A name
+// whose directory cannot be opened or synced is false.
 //
 // Errors: those of opening base, except that it is missing: then all are false.
 func (r *Root) PublishedGroup(base string, names []NameInode, durable bool) ([]bool, error) {
@@ -82,6 +82,12 @@ func (r *Root) PublishedGroup(base string, names []NameInode, durable bool) ([]b
 			return there, e
 		}
 		return there, nil
+	}
+	if durable {
+		if err := r.syncAbove(base); err != nil {
+			_ = r.k.close(fd)
+			return there, r.failure(reason.DestNotFound, "sync the directories above", base, err)
+		}
 	}
 	d, err := newDirs(r, fd, base, reason.DestNotFound, groupDirsOpen)
 	if err != nil {
@@ -105,17 +111,24 @@ func (r *Root) PublishedGroup(base string, names []NameInode, durable bool) ([]b
 		if kind := kindOf(st); kind != KindSymlink && (kind != KindFile || n.Size >= 0 && st.Size != n.Size) {
 			continue
 		}
-		if durable {
-			ok, known := synced[dir.rel]
-			if !known {
-				ok = r.k.fsync(dir.fd) == nil
-				synced[dir.rel] = ok
-			}
-			if !ok {
-				continue
-			}
-		}
-		there[i] = true
+		there[i] = !durable || d.syncUp(dir.rel, synced)
 	}
 	return there, nil
+}
+
+// syncUp syncs the directory rel and all above it up to the base, each once:
+// done has how it went. The process that made them may not have come to it.
+func (d *dirs) syncUp(rel string, done map[string]bool) bool {
+	for {
+		ok, known := done[rel]
+		if !known {
+			o, err := d.get(rel, false)
+			ok = err == nil && d.k.fsync(o.fd) == nil
+			done[rel] = ok
+		}
+		if !ok || rel == "." {
+			return ok
+		}
+		rel, _ = splitParent(rel)
+	}
 }

@@ -45,6 +45,7 @@ type Root struct {
 	k       kernel
 	escapes error // what os.Root reports for a path that leaves it
 	space   space
+	lasting lasting
 }
 
 // OpenRoot opens the directory cfg.Path. The error says which setting is wrong;
