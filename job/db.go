@@ -128,6 +128,20 @@ func (d *database) checkVersion() error {
 	return checkSQLite(v)
 }
 
+// SQLiteVersion is the version of the SQLite in this program, with an error if
+// Open would refuse it.
+func SQLiteVersion() (version string, err error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	if err := db.QueryRow("SELECT sqlite_version()").Scan(&version); err != nil {
+		return "", err
+	}
+	return version, checkSQLite(version)
+}
+
 func checkSQLite(version string) error {
 	var have [3]int
 	for i, part := range strings.SplitN(version, ".", 3) {

@@ -56,8 +56,15 @@ func checkFileSystem(dir string) error {
 	return refuseFileSystem(uint32(st.Type))
 }
 
+// NetworkFileSystem names a type of file system, by its number in statfs(2),
+// on which Open refuses a state directory; is is false for any other.
+func NetworkFileSystem(magic uint32) (name string, is bool) {
+	name, is = networkFS[magic]
+	return name, is
+}
+
 func refuseFileSystem(magic uint32) error {
-	if name, ok := networkFS[magic]; ok {
+	if name, is := NetworkFileSystem(magic); is {
 		return fmt.Errorf("%w (it is %s)", ErrNetworkFS, name)
 	}
 	return nil

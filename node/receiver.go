@@ -204,13 +204,16 @@ func (c countedSink) WriteAt(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// refusal is asReason for an item that could not be begun. A process without
-// descriptors has no room for now, and the sender should try again.
-func refusal(err error) *reason.Error {
+// refusal is asReason for an item that could not be begun.
+func refusal(err error) *reason.Error { return asReason(withoutDescriptors(err, "destination")) }
+
+// withoutDescriptors is err, or, where the process at that side had no
+// descriptors left, that it has no room for now: worth another try.
+func withoutDescriptors(err error, side string) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-		return reason.New(reason.PeerRefused, "at the destination: %w", err)
+		return reason.New(reason.PeerRefused, "%w; raise the limit of open files (LimitNOFILE, ulimit -n) at the %s", err, side)
 	}
-	return asReason(err)
+	return err
 }
 
 // asReason gives every failure a reason.

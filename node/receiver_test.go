@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,10 @@ func TestNoDescriptorsIsRefusedForNow(t *testing.T) {
 		got := refusal(reason.New(reason.Internal, "open directory: %w", errno))
 		if got.Code != reason.PeerRefused || !got.Code.Retryable() {
 			t.Errorf("%v: %v, want PEER_REFUSED", errno, got)
+		}
+		source := asReason(withoutDescriptors(reason.New(reason.Internal, "open file: %w", errno), "source"))
+		if source.Code != reason.PeerRefused || !strings.Contains(source.Detail, "ulimit -n) at the source") {
+			t.Errorf("%v at the source: %v, want PEER_REFUSED with advice", errno, source)
 		}
 	}
 	if got := refusal(reason.New(reason.DestExists, "exists: %w", unix.EEXIST)); got.Code != reason.DestExists {

@@ -32,6 +32,7 @@ func (n router) Run(ctx context.Context, a *job.Attempt) (job.Result, error) {
 	}
 	log.Info("attempt begins")
 	r, err := n.carry(ctx, sh)
+	err = withoutDescriptors(err, "source")
 	code := reason.Code("OK")
 	if err != nil {
 		code = asReason(err).Code // the details are in the queue's own line

@@ -341,15 +341,7 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 	}
 }
 
-func TestOlderVersion(t *testing.T) {
-	for _, c := range []struct {
-		a    string
-		want bool
-	}{{"3.51.3", false}, {"3.51.2", true}, {"3.52.0", false}, {"4.0.0", false}, {"3.9.99", true}, {"new", true}} {
-		if got := olderVersion(c.a, oldestSQLite); got != c.want {
-			t.Errorf("%s: %v", c.a, got)
-		}
-	}
+func TestDoctorOfSQLite(t *testing.T) {
 	if f := checkSQLite(); f.verdict != verdictOK {
 		t.Errorf("%+v", f)
 	}

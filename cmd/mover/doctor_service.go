@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mover/job"
 	"mover/node/config"
 )
 
@@ -73,15 +74,6 @@ func checkFiles(cfg *config.Config) []finding {
 	return append(out, checkCertificates(cfg, time.Now())...)
 }
 
-// networkFileSystems are those that package job refuses, because locks and
-// fsync do not mean there what they say: magic numbers of statfs(2).
-var networkFileSystems = map[uint32]string{
-	0x6969: "NFS", 0x517B: "SMB", 0xFF534D42: "CIFS", 0xFE534D42: "SMB", 0x01021997: "9p", 0x00C36400: "Ceph", 0x65735546: "FUSE",
-	0x0BD00BD0: "Lustre", 0x01161970: "GFS2", 0x7461636F: "OCFS2", 0x5346414F: "AFS", 0x6B414653: "AFS", 0x73757245: "Coda",
-	0x564C: "NCP", 0x47504653: "GPFS", 0x19830326: "BeeGFS", 0x7C7C6673: "a folder shared by a hypervisor", 0xAAD7AAEA: "PanFS",
-	0x786F4256: "a folder shared by a hypervisor", 0x20030528: "PVFS2",
-}
-
 func checkStateDir(dir string) finding {
 	const subject = "state"
 	info, err := os.Stat(dir)
@@ -98,7 +90,7 @@ func checkStateDir(dir string) finding {
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(existing, &st); err == nil {
-		if name, network := networkFileSystems[uint32(st.Type)]; network {
+		if name, network := job.NetworkFileSystem(uint32(st.Type)); network {
 			return fail(subject, "choose a node.state_dir on a local disk", "%s is on %s, which can lose locks and writes", dir, name)
 		}
 	}

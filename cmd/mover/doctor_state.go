@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/x509"
-	"database/sql"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"mover/job"
 	"mover/node/config"
 	"mover/peer"
 )
@@ -42,7 +42,7 @@ func checkStateDisk(dir string) []finding {
 	if err := unix.Statfs(existing, &st); err != nil {
 		return nil // said by checkStateDir
 	}
-	if _, network := networkFileSystems[uint32(st.Type)]; network {
+	if _, network := job.NetworkFileSystem(uint32(st.Type)); network {
 		return nil // likewise
 	}
 	name, known := localFileSystems[uint32(st.Type)]
@@ -63,38 +63,14 @@ func checkStateDisk(dir string) []finding {
 	return []finding{ok(subject, "%s", text)}
 }
 
-// oldestSQLite is what package job insists on, because of the bug in older
-// ones (https://www.sqlite.org/wal.html, "the WAL-reset bug").
-const oldestSQLite = "3.51.3"
-
-// checkSQLite asks the SQLite in this program for its version. The driver is
-// package job's.
+// checkSQLite asks the SQLite in this program for its version.
 func checkSQLite() finding {
 	const subject = "sqlite"
-	db, err := sql.Open("sqlite", ":memory:")
+	version, err := job.SQLiteVersion()
 	if err != nil {
-		return fail(subject, "build mover as its Makefile does", "%v", err)
-	}
-	defer db.Close()
-	var version string
-	if err := db.QueryRow("SELECT sqlite_version()").Scan(&version); err != nil {
-		return fail(subject, "build mover as its Makefile does", "%v", err)
-	}
-	if olderVersion(version, oldestSQLite) {
-		return fail(subject, "build mover with a newer modernc.org/sqlite", "%s can damage the database of jobs; %s is the oldest that does not", version, oldestSQLite)
+		return fail(subject, "build mover as its Makefile does, with the modernc.org/sqlite of its go.mod", "%v", err)
 	}
 	return ok(subject, "%s", version)
-}
-
-// olderVersion compares versions of three numbers; what is none is old.
-func olderVersion(a, b string) bool {
-	read := func(s string) (v [3]int, err error) {
-		_, err = fmt.Sscanf(s, "%d.%d.%d", &v[0], &v[1], &v[2])
-		return v, err
-	}
-	va, err := read(a)
-	vb, _ := read(b)
-	return err != nil || slices.Compare(va[:], vb[:]) < 0
 }
 
 // checkSocket sees whether the API's socket can be made, or is served.
