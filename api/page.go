@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -58,7 +59,8 @@ func pageRoute(name, media string) map[string]route {
 			return nil
 		}
 		h.Set("Content-Type", media+"; charset=utf-8")
-		_, _ = w.Write(data) // a client that is gone cannot be told
+		h.Set("Content-Length", strconv.Itoa(len(data))) // net/http does not count what HEAD leaves out
+		_, _ = w.Write(data)                             // a client that is gone cannot be told
 		return nil
 	}
 	return map[string]route{"GET": {handle: handle, media: []string{media}}}

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -73,6 +75,35 @@ func TestPageTakesGetAlone(t *testing.T) {
 	for _, path := range []string{"/index.html", "/page", "/page/", "/page/page.js", "/page.go", "/favicon.ico", "/nope"} {
 		f.problem(f.do("GET", path, "", ""), http.StatusUnauthorized, v1.CodeUnauthenticated)
 		f.problem(f.do("GET", path, "admin", ""), http.StatusNotFound, v1.CodeNotFound)
+	}
+}
+
+// TestPageOverTCP: the server leaves the body of HEAD out and says its length.
+func TestPageOverTCP(t *testing.T) {
+	f := newFixture(t, nil)
+	srv := httptest.NewServer(f)
+	defer srv.Close()
+	for path := range pagePaths {
+		want := f.do("GET", path, "", "").Body.Len()
+		for _, method := range []string{"GET", "HEAD"} {
+			req, err := http.NewRequest(method, srv.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := srv.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			got := len(body)
+			if method == "HEAD" {
+				got = int(resp.ContentLength)
+			}
+			if err != nil || resp.StatusCode != http.StatusOK || got != want || method == "HEAD" && len(body) > 0 {
+				t.Errorf("%s %s: %d, %d bytes, length %d, want %d, %v", method, path, resp.StatusCode, len(body), resp.ContentLength, want, err)
+			}
+		}
 	}
 }
 

@@ -40,7 +40,9 @@ function fillTable(id, rows, none) {
   const table = $(id);
   const body = table.tBodies[0];
   const labels = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
-  table.setAttribute("role", "table");
+  for (const [role, elements] of [["table", [table]], ["rowgroup", [table.tHead, body]], ["row", table.tHead.rows], ["columnheader", table.tHead.rows[0].cells]]) {
+    for (const element of elements) element.setAttribute("role", role);
+  }
   const old = new Map([...body.rows].map((tr) => [tr.dataset.key, tr]));
   const keys = new Set(rows.map((row) => row.key));
   for (const [key, tr] of old) if (!keys.has(key)) tr.remove();
@@ -153,6 +155,7 @@ async function request(of, path, { method = "GET", headers = {}, signal } = {}) 
 
 async function ask(path, options = {}) {
   const of = session;
+  if (!of) throw new Refusal({ title: "Signed out" }, 0);
   const signal = AbortSignal.any([of.ended.signal, AbortSignal.timeout(longestAnswer)]);
   try {
     const answer = await request(of, path, { ...options, signal, headers: { Accept: options.accept ?? "application/json" } });
@@ -332,7 +335,7 @@ const ended = (job) => ["succeeded", "partial", "failed", "canceled", "expired"]
 const statePill = (job) => pill(job.pausing ? "pausing" : job.state, job.pausing ? "warn" : kinds[job.state]);
 
 function progressOf(p, state) {
-  const text = p.bytes_total === 0 && p.items_total === 0 ? "" : `${bytes(p.bytes_done)} of ${bytes(p.bytes_total)}, ${p.items_done} of ${p.items_total} items`;
+  const text = p.bytes_total === 0 && p.items_total === 0 ? "" : `${bytes(p.bytes_done)} of ${bytes(p.bytes_total)}, ${p.items_done} of ${p.items_total} ${p.items_total === 1 ? "item" : "items"}`;
   const share = p.bytes_total > 0 ? p.bytes_done / p.bytes_total : p.items_total > 0 ? p.items_done / p.items_total : state === "succeeded" ? 1 : 0;
   if (!text && state !== "preparing" && state !== "succeeded") return []; // nothing is known of it
   return [el("progress", { max: "1", value: share.toFixed(4), "aria-label": `${Math.floor(100 * share)} percent` }), text ? small(text) : undefined];
@@ -554,8 +557,8 @@ function reached(of, yes) {
 }
 
 function drawLive() {
-  $("sight").classList.toggle("stale", silent);
-  paint($("live"), silent ? "The node does not answer. Trying again…" : live ? "live" : "asking every few seconds");
+  for (const id of ["sight", "node"]) $(id).classList.toggle("stale", silent);
+  paint($("live"), silent ? pill("The node does not answer. Trying again…", "bad") : live ? "live" : "asking every few seconds");
 }
 
 setInterval(() => {
@@ -683,7 +686,7 @@ $("older").addEventListener("click", () => turnPage(() => { if (list.next) list.
 $("item-state").addEventListener("change", firstItems);
 $("items-more").addEventListener("click", moreItems);
 $("job-close").addEventListener("click", () => $("job").close());
-$("job").addEventListener("close", () => { page.id = ""; });
+$("job").addEventListener("close", () => { if (!$("job").open) page.id = ""; }); // it may be open again by now
 document.addEventListener("click", (e) => {
   const button = e.target instanceof Element ? e.target.closest("button[data-job], button[data-act]") : null;
   if (button?.dataset.job) openJob(button.dataset.job);
