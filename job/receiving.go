@@ -88,12 +88,22 @@ func (r *Receiving) Begin(node, peer string, m Manifest) (*Inflow, error) {
 	f.progress.SetTotal(m.Size, 1)
 	f.view = Inbound{
 		ID: m.Job, Item: m.Item, Attempt: m.Attempt, State: Preparing, Peer: peer, Owner: m.Owner,
-		Destination: Place{Node: node}.withPath(m.Root + "/" + string(m.Path)),
+		Destination: m.arrives(node),
 		StartedAt:   r.clock.Now().UTC(),
 	}
 	r.live[key] = f
 	r.flows = append(r.flows, f)
 	return f, nil
+}
+
+// arrives is where an item goes on node: a file, what a group is below, or a
+// range of a buffer.
+func (m *Manifest) arrives(node string) Place {
+	if m.Buffer == "" {
+		return Place{Node: node}.withPath(m.Root + "/" + string(m.Path))
+	}
+	offset, length := Bytes(m.Offset), Bytes(m.Size)
+	return Place{Node: node, Buffer: m.Buffer, Offset: &offset, Length: &length}
 }
 
 // Add counts bytes of the item that are held here.

@@ -80,3 +80,20 @@ func TestReceiving(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReceivingIntoABuffer: what goes into a buffer is shown as that.
+func TestReceivingIntoABuffer(t *testing.T) {
+	r := NewReceiving(jobtest.NewClock(), 1, 1)
+	m := testManifest()
+	m.Root, m.Path, m.Buffer, m.Offset, m.Size = "", nil, "kv", 4096, 100
+	if _, err := r.Begin("b", "a", m); err != nil {
+		t.Fatal(err)
+	}
+	page, _, err := r.List(Filter{}, "", 10)
+	if err != nil || len(page) != 1 {
+		t.Fatalf("%d, %v", len(page), err)
+	}
+	if d := page[0].Destination; d.Node != "b" || d.Buffer != "kv" || *d.Offset != 4096 || *d.Length != 100 || d.FullPath() != "" {
+		t.Errorf("%+v", d)
+	}
+}

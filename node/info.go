@@ -134,8 +134,7 @@ func (i *info) Roots(context.Context) (v1.Roots, error) {
 		}
 		r := v1.Root{Name: name, Path: root.Path(), Read: list(c.Read), Write: list(c.Write),
 			QuotaBytes: int64(c.Quota), MinFreeBytes: int64(c.MinFree)}
-		var fs unix.Statfs_t
-		if err := unix.Statfs(r.Path, &fs); err != nil {
+		if fs, err := i.node.roots.space.ask(r.Path); err != nil {
 			r.AvailableError = err.Error()
 		} else {
 			r.FreeBytes, r.TotalBytes = int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize

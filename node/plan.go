@@ -7,8 +7,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"mover/api"
 	v1 "mover/api/v1"
 	"mover/fileio"
@@ -304,8 +302,8 @@ func (r *roots) free(name string) int64 {
 	if root == nil {
 		return 0
 	}
-	var fs unix.Statfs_t
-	if unix.Statfs(root.Path(), &fs) != nil {
+	fs, err := r.space.ask(root.Path())
+	if err != nil {
 		return 0
 	}
 	free := max(int64(fs.Bavail)*fs.Bsize-int64(c.MinFree), 0)

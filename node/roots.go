@@ -19,11 +19,12 @@ type roots struct {
 	mu     sync.RWMutex
 	open   map[string]*fileio.Root
 	config map[string]config.Root
+	space  *rootSpace
 }
 
 // openRoots opens every configured root; a missing directory is an error.
 func openRoots(cfg map[string]config.Root) (*roots, error) {
-	r := &roots{}
+	r := &roots{space: newRootSpace()}
 	return r, r.reload(cfg)
 }
 
