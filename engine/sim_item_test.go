@@ -45,6 +45,7 @@ type itemFaults struct {
 	modifyAt           int64 // Direct: the source memory changes
 	// The n-th read, write takes so long, as when a file system hangs.
 	slowRead, slowWrite int
+	slowVerify          bool
 	slowFor             int64
 }
 
@@ -155,6 +156,14 @@ func (i *simItem) Verify(crc uint32) error {
 	}
 	if crc != want {
 		i.w.broken(matching, "item %d: Verify of CRC32C %08x, want %08x", i.index, crc, want)
+	}
+	if i.faults.slowVerify {
+		i.reading++
+		goesOn := i.w.wait(i.faults.slowFor)
+		i.reading--
+		if !goesOn {
+			return reason.New(reason.IOError, "its process was killed")
+		}
 	}
 	if i.faults.changed {
 		return reason.New(reason.SourceChanged, "the test changed the source")

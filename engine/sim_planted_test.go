@@ -49,8 +49,6 @@ var plantedFaults = []planted{
 		{"failure.go", "	l.state = laneUp\n	if !l.credit {", "	l.state = laneUp\n	late := make([]verbs.RecvWR, l.recvCap-l.recvs)\n	for i := range late {\n		late[i].WRID = wrID(wrRecv, l, 0)\n	}\n	n, _ := l.qp.PostRecv(late)\n	l.recvs += n\n	if !l.credit {"}}},
 	{name: "a credit of another generation is taken", edits: []edit{
 		{"send.go", "r.local < 0 || !sameGeneration(generation, r.generation+1)", "r.local < 0"}}},
-	{name: "a credit goes out that a lost lane's answer has given already", edits: []edit{
-		{"receive.go", "		if s.answered {\n", "		if s.answered && s.rail == nil {\n"}}},
 	{name: "a lane is called drained before its work requests have completed", edits: []edit{
 		{"failure.go", "l.state != laneDraining || l.sends > 0 || l.recvs > 0 || l.connection.out", "l.state != laneDraining || l.connection.out"}}},
 	{name: "the checksum of a record is not compared", edits: []edit{

@@ -11,19 +11,14 @@ import (
 type storm struct {
 	name  string
 	begin func(*world)
+	long  bool // what it does shows after seconds only: calm has to wait
 }
 
 var storms = []storm{
-	{"a lane", func(w *world) {
-		for range 1 + w.rng.IntN(4) {
-			w.after(w.rng.Int64N([]int64{20 * us, ms, 20 * ms}[w.rng.IntN(3)]), "lane", func() {
-				[]func(){w.killQP, w.killQP, w.fatalQP, w.killSide, w.hold}[w.rng.IntN(5)]()
-			})
-		}
-	}},
-	{"a port flaps", func(w *world) { w.tolerate[sim.StaleQP] = true; w.flap() }},
-	{"a rail is cut", (*world).cut},
-	{"partition", func(w *world) { // of the fabric, and perhaps of the control network too
+	{name: "lanes", begin: strikeLanes}, {name: "lanes", begin: strikeLanes}, {name: "lanes", begin: strikeLanes},
+	{name: "a port flaps", begin: func(w *world) { w.tolerate[sim.StaleQP] = true; w.flap() }},
+	{name: "a rail is cut", begin: (*world).cut},
+	{name: "partition", begin: func(w *world) { // of the fabric, and perhaps of the control network too
 		for _, d := range w.sides[0].ctxs {
 			a, b := portAt("a", d.Device().Name), portAt("b", d.Device().Name)
 			w.f.CutRail(a, b)
@@ -33,26 +28,26 @@ var storms = []storm{
 			w.stallControl(w.rng.Int64N(8 * s1))
 		}
 	}},
-	{"the control stream stalls", func(w *world) {
+	{name: "the control stream stalls", begin: func(w *world) {
 		w.stallControl(w.rng.Int64N([]int64{5 * ms, 100 * ms, s1, 5 * s1}[w.rng.IntN(4)]))
 	}},
-	{"the control stream dies", (*world).loseControl},
-	{"the peer falls silent", func(w *world) {
+	{name: "the control stream dies", begin: (*world).loseControl},
+	{name: "the peer falls silent", begin: func(w *world) {
 		for k, l := range append(w.sides[0].links[:], w.sides[1].links[:]...) {
 			l.mute = k%2 == 0 || w.rng.IntN(2) == 0
 		}
 	}},
-	{"a slow node", func(w *world) {
+	{name: "a slow node", begin: func(w *world) {
 		s := w.sides[w.rng.IntN(2)]
 		s.slow = []int64{5, 30, 200}[w.rng.IntN(3)]
 		w.after(w.rng.Int64N(2*s1), "fast again", func() { s.slow = 0 })
 	}},
-	{"a paused node", func(w *world) {
+	{name: "a paused node", begin: func(w *world) {
 		s := w.sides[w.rng.IntN(2)]
 		s.pausedUntil = w.now() + w.rng.Int64N([]int64{20 * ms, s1, 9 * s1}[w.rng.IntN(3)])
 	}},
-	{"a killed node", func(w *world) { w.sides[w.rng.IntN(2)].kill() }},
-	{"a device dies", func(w *world) {
+	{name: "a killed node", begin: func(w *world) { w.sides[w.rng.IntN(2)].kill() }},
+	{name: "a device dies", begin: func(w *world) {
 		s, name, _ := w.device()
 		for _, p := range s.pollers { // whose driver is busy with it before
 			if !s.dead && w.rng.IntN(2) == 0 && !p.parked {
@@ -61,13 +56,13 @@ var storms = []storm{
 		}
 		w.after(w.rng.Int64N([]int64{us, ms}[w.rng.IntN(2)]), "fatal", func() { w.killDevice(s, name) })
 	}},
-	{"a device dies, and nobody tells", func(w *world) {
+	{name: "a device dies, and nobody tells", begin: func(w *world) {
 		if s, name, at := w.device(); !s.dead {
 			s.ctxs[at].deaf = true
 			w.killDevice(s, name)
 		}
-	}},
-	{"a queue overruns", func(w *world) {
+	}, long: true},
+	{name: "a queue overruns", begin: func(w *world) {
 		s := w.sides[w.rng.IntN(2)]
 		for _, g := range s.session.groups {
 			for _, c := range g.cqs {
@@ -78,15 +73,28 @@ var storms = []storm{
 			}
 		}
 	}},
-	{"a session is closed", func(w *world) {
+	{name: "a session is closed", begin: func(w *world) {
 		if s := w.sides[w.rng.IntN(2)]; !s.dead {
 			s.session.Close(reason.New(reason.PeerRefused, "draining"))
 		}
 	}},
 }
 
+// strikeLanes ends queue pairs, or keeps their completions: the most frequent of
+// all storms, since the protocol between two ends is about them.
+func strikeLanes(w *world) {
+	within := []int64{20 * us, 500 * us, 20 * ms}[w.rng.IntN(3)]
+	for range 1 + w.rng.IntN(5) {
+		w.after(w.rng.Int64N(within), "lane", func() {
+			if !w.isCalm {
+				[]func(){w.killQP, w.fatalQP, w.fatalQP, w.killSide, w.hold}[w.rng.IntN(5)]()
+			}
+		})
+	}
+}
+
 // corruption comes last: what breaks the protocol then is no fault of an end.
-var corruption = storm{"bytes are damaged", func(w *world) {
+var corruption = storm{name: "bytes are damaged", begin: func(w *world) {
 	for range 1 + w.rng.IntN(6) {
 		w.after(w.rng.Int64N(10*ms), "corrupt", w.corrupt)
 	}
@@ -214,9 +222,10 @@ func (w *world) calm() {
 
 // drawStorms schedules what goes wrong in the run, and when it is over.
 func (w *world) drawStorms() {
-	n := w.rng.IntN(5)
+	n, long := w.rng.IntN(6), false
 	for range n {
 		s := storms[w.rng.IntN(len(storms))]
+		long = long || s.long
 		w.blow(s)
 	}
 	if w.hostile {
@@ -226,6 +235,9 @@ func (w *world) drawStorms() {
 	at := 40*ms + w.rng.Int64N(200*ms)
 	if w.rng.IntN(4) == 0 {
 		at += w.rng.Int64N(12 * s1)
+	}
+	if long {
+		at += 10 * s1
 	}
 	w.after(at, "calm", w.calm)
 }
@@ -244,7 +256,7 @@ func (w *world) blow(s storm) {
 		w.after(w.rng.Int64N(25*ms), s.name, begin)
 		return
 	}
-	w.counted = append(w.counted, countedAct{w.rng.IntN(1500), begin})
+	w.counted = append(w.counted, countedAct{w.rng.IntN([]int{600, 1500}[w.rng.IntN(2)]), begin})
 }
 
 // drawFaults gives the fabric faults of its own, of some kinds.
