@@ -13,7 +13,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unve
 # -buildvcs=false: a source tree owned by another user, or an archive, builds too.
 BUILD := go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)"
 
-.PHONY: help need-go build demo run test bench lab lab-full lab-shell lab-bench sim nightly lint docker docker-test clean
+.PHONY: help need-go build demo run test bench lab lab-full lab-shell lab-bench sim torture nightly lint docker docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -47,8 +47,18 @@ sim: need-go ## the simulation: SEEDS=n runs of the data path against everything
 	@MOVER_SIM_SEEDS=$(or $(SEEDS),2000) MOVER_SIM_SEED=$(SEED) \
 		go test -buildvcs=false -count=1 -timeout 24h -v -run '^TestSimulation$$' ./engine
 
-nightly: need-go ## what takes too long for every change: 100,000 runs of the simulation, some 20 minutes
+# SEED=x draws the same again, RACE=1 has the race detector watch. docs/torture.md.
+torture: need-go ## two nodes are killed, stopped, cut off and filled up for MINUTES=n (2), and lose nothing
+	@scripts/need-packages.sh gcc libc6-dev libibverbs-dev
+	@mkdir -p $(OUT)/torture
+	@$(BUILD) $(if $(RACE),-race) -o $(OUT)/torture/mover ./cmd/mover
+	@go build -buildvcs=false -o $(OUT)/torture/torture ./torture
+	@$(OUT)/torture/torture -mover $(OUT)/torture/mover -out $(OUT)/torture -minutes $(or $(MINUTES),2) \
+		-seed $(or $(SEED),0) $(if $(RACE),-race)
+
+nightly: need-go ## what takes too long for every change: 100,000 runs of the simulation, an hour of torture
 	@$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),100000)
+	@$(MAKE) --no-print-directory torture MINUTES=$(or $(MINUTES),60)
 
 need-lab: build
 	@scripts/need-packages.sh $$(cat lab/packages.txt)
