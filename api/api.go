@@ -75,6 +75,7 @@ type API struct {
 	stop     context.CancelFunc
 	// socketUsers is replaced as a whole while the node runs.
 	socketUsers atomic.Pointer[map[uint32]SocketUser]
+	notReady    atomic.Value // a string: why, as the log was told last; "" when ready
 }
 
 // New returns the API. It registers its metrics, so a registry serves one API.

@@ -328,6 +328,14 @@ func TestHealth(t *testing.T) {
 	if strings.Contains(w.Body.String(), "peer") || !strings.Contains(f.log.String(), "peer b is gone") {
 		t.Errorf("%s", w.Body)
 	}
+	f.do("GET", "/readyz", "", "")
+	if n := strings.Count(f.log.String(), "msg=\"not ready\""); n != 1 {
+		t.Errorf("two questions were told %d times", n)
+	}
+	f.node.ready = nil
+	if w := f.do("GET", "/readyz", "", ""); w.Code != 200 || !strings.Contains(f.log.String(), "ready again") {
+		t.Errorf("ready again: %d", w.Code)
+	}
 	if w := f.do("GET", "/healthz", "", ""); w.Code != 200 || w.Body.String() != "{\"status\":\"ok\"}\n" {
 		t.Errorf("healthz: %d %s", w.Code, w.Body)
 	}

@@ -43,6 +43,22 @@ func (a *API) healthz(w http.ResponseWriter, _ *http.Request, _ *caller) error {
 	return answer(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
+// tellReadiness logs why the node is not ready, and that it is again: once,
+// however often orchestrators and open pages ask.
+func (a *API) tellReadiness(err error) {
+	var why string
+	if err != nil {
+		why = err.Error()
+	}
+	switch before := a.notReady.Swap(why); {
+	case before == why || before == nil && why == "":
+	case why == "":
+		a.cfg.Logger.Info("ready again")
+	default:
+		a.cfg.Logger.Warn("not ready", "err", err)
+	}
+}
+
 // readyz is GET /readyz: the node takes jobs. Why not is in the log alone,
 // since who asks has no token.
 func (a *API) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
@@ -53,8 +69,8 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	if err == nil && a.cfg.Queue.Draining() {
 		err = job.ErrDraining
 	}
+	a.tellReadiness(err)
 	if err != nil {
-		a.cfg.Logger.Warn("not ready", "err", err)
 		return refuse(http.StatusServiceUnavailable, v1.CodeNotReady, "the node does not take jobs now; its log says why").retryAfter("5")
 	}
 	return answer(w, http.StatusOK, map[string]string{"status": "ready"})
