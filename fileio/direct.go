@@ -37,8 +37,8 @@ const directMinBytes = 1 << 20
 // out of memory. A checkpoint that was just written is in the cache; a data set
 // of last month is not. Auto writes through the cache, with write-back started
 // early: no clear loss on this disk, and a slot is free again after a copy
-// rather than after the disk. On hosts short of memory, or where `mover bench`
-// shows it on the disks at hand, use `on`.
+// rather than after the disk. A node uses auto; the others are for comparing
+// and for tests.
 type DirectPolicy uint8
 
 const (
@@ -47,7 +47,7 @@ const (
 	DirectOff                      // never
 )
 
-// String returns the policy as the configuration spells it.
+// String is the policy in errors and names of benchmarks.
 func (p DirectPolicy) String() string {
 	switch p {
 	case DirectAuto:
@@ -58,19 +58,6 @@ func (p DirectPolicy) String() string {
 		return "off"
 	}
 	return fmt.Sprintf("DirectPolicy(%d)", uint8(p))
-}
-
-// ParseDirectPolicy reads auto, on or off; "" is auto.
-func ParseDirectPolicy(s string) (DirectPolicy, error) {
-	switch s {
-	case "", "auto":
-		return DirectAuto, nil
-	case "on":
-		return DirectOn, nil
-	case "off":
-		return DirectOff, nil
-	}
-	return 0, fmt.Errorf("direct: %q is not one of auto, on, off", s)
 }
 
 // path is how a file's bytes travel, for logs: "direct", or "buffered" and why.

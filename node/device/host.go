@@ -93,12 +93,6 @@ func (h Host) UverbsLoaded() bool {
 	return err == nil
 }
 
-// ModuleLoaded reports whether a module is loaded, or built in with parameters.
-func (h Host) ModuleLoaded(name string) bool {
-	_, err := os.Stat(filepath.Join(h.Sys, "module", name))
-	return err == nil
-}
-
 type portOf struct {
 	device string
 	port   int
