@@ -56,7 +56,8 @@ torture: need-go ## two nodes are killed, stopped, cut off and filled up for MIN
 	@$(OUT)/torture/torture -mover $(OUT)/torture/mover -out $(OUT)/torture -minutes $(or $(MINUTES),2) \
 		-seed $(or $(SEED),0) $(if $(RACE),-race)
 
-nightly: need-go ## what takes too long for every change: 100,000 runs of the simulation, an hour of torture
+nightly: need-go ## what takes too long for every change: every failing call of a transfer, 100,000 runs of the simulation, an hour of torture
+	@MOVER_SWEEP=all go test -buildvcs=false -count=1 -timeout 24h -v -run '^TestSweep(File|Tree|Source)$$' ./fileio
 	@$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),100000)
 	@$(MAKE) --no-print-directory torture MINUTES=$(or $(MINUTES),60)
 

@@ -52,7 +52,9 @@ type GroupSpec struct {
 
 	// Naming, unless nil, is called by Publish when everything is written and
 	// synced and before the first name appears, with the inodes that will have
-	// the names, for PublishedGroup. Its error ends the group.
+	// the names, for PublishedGroup. Its error ends the group. It is called again,
+	// with the whole list, should an entry get another inode afterwards; an error
+	// then ends that entry. The slice is the callee's.
 	Naming func([]NameInode) error
 }
 

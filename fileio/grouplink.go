@@ -90,9 +90,16 @@ func (g *GroupSink) makeHardLink(i int) error {
 func (g *GroupSink) linkTarget(it *groupItem) (dirFD int, name string, id identity, err error) {
 	for j := range g.items {
 		mate := &g.items[j]
-		if mate.kind == KindFile && g.spec.Entries[j].Rel == it.target && mate.state == EntryPending && mate.fd >= 0 {
+		if mate.kind != KindFile || g.spec.Entries[j].Rel != it.target {
+			continue
+		}
+		switch {
+		case mate.state == EntryPending && mate.fd >= 0:
 			it.linkOf = mate
 			return mate.dirFD, mate.partial, mate.id, nil
+		case mate.state == EntryFailed, mate.state == EntrySkipped && it.overwrite != OverwriteIfDifferent:
+			// What stands under its name, if anything, is other content.
+			return -1, "", id, it.failure("link to "+quoteRel(mate.rel)+" for", mate.err)
 		}
 	}
 	dir, name, err := g.dirs.parent(it.target, false)
@@ -109,11 +116,28 @@ func (g *GroupSink) linkTarget(it *groupItem) (dirFD int, name string, id identi
 	return dir.fd, name, identityOf(st), nil
 }
 
+// makeSymlinkAgain makes a symlink whose inode was told already, and tells the
+// new one: or nobody could say later whose the name is.
+func (g *GroupSink) makeSymlinkAgain(it *groupItem) error {
+	if err := it.makeSymlink(); err != nil {
+		return err
+	}
+	for i := range g.named {
+		if n := &g.named[i]; joinRel(g.base, n.Rel) == it.rel {
+			n.Inode = Inode{it.id.dev, it.id.ino}
+		}
+	}
+	if err := g.tellNames(); err != nil {
+		return it.failure("publish", err)
+	}
+	return nil
+}
+
 // giveName is draft.giveName for all kinds.
 func (g *GroupSink) giveName(ctx context.Context, it *groupItem) error {
 	if it.kind == KindSymlink && !it.leadsHere(it.partial) {
 		// Swept by another process, see removeDeadLink.
-		if err := it.makeSymlink(); err != nil {
+		if err := g.makeSymlinkAgain(it); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package fileio
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -102,10 +103,9 @@ func (g *GroupSink) publish(ctx context.Context) error {
 	if err := g.stop(ctx); err != nil {
 		return err
 	}
-	if g.spec.Naming != nil {
-		if err := g.spec.Naming(g.inodes()); err != nil {
-			return g.root.failure(reason.Internal, "publish the group in", g.base, err)
-		}
+	g.named = g.inodes()
+	if err := g.tellNames(); err != nil {
+		return g.root.failure(reason.Internal, "publish the group in", g.base, err)
 	}
 	// From here on the names appear, and ctx must not leave half of them: what is
 	// looked at once more is small.
@@ -281,6 +281,14 @@ func inParallel(n int, do func(i int)) {
 		})
 	}
 	wg.Wait()
+}
+
+// tellNames calls Naming, if there is one.
+func (g *GroupSink) tellNames() error {
+	if g.spec.Naming == nil {
+		return nil
+	}
+	return g.spec.Naming(slices.Clone(g.named))
 }
 
 // inodes lists the inodes that are about to get their names.

@@ -38,6 +38,7 @@ type GroupSink struct {
 	items   []groupItem
 	written *extents
 	mates   map[identity]struct{}
+	named   []NameInode // what Naming was told
 
 	end        sync.Mutex // held by Publish and Discard
 	ended      bool

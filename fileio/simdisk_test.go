@@ -87,6 +87,9 @@ func (d *simdisk) of(st unix.Stat_t, path string) *siminode {
 
 // record makes in durable as it is at path. mu is held.
 func (d *simdisk) record(in *siminode, path string) {
+	if in.kind == KindSymlink {
+		return // made whole or not at all
+	}
 	var st unix.Stat_t
 	must(unix.Stat(path, &st)) // path may be one in /proc/self/fd
 	in.mode = st.Mode & 0o777

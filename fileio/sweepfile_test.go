@@ -17,9 +17,9 @@ func fileTransfer(name, source string, spec CreateSpec, old []byte, prepare func
 	spec.Size, spec.Job = int64(len(content)), "job"
 	spec.Preserve, spec.Mode, spec.MTime = PreserveMode|PreserveMTime, 0o640, time.Unix(1_700_000_000, 5)
 	spec.CRC = crc32c(0, content)
-	e := expect{rel: spec.Rel, content: content, old: old, mode: 0o640}
+	e := expect{rel: spec.Rel, content: content, old: old, mode: 0o640, mtime: spec.MTime}
 	if spec.Overwrite == OverwriteSkip && old != nil {
-		e.content, e.mode = old, 0o644
+		e.content, e.mode, e.mtime = old, 0o644, t0
 	}
 	return transfer{name: name, durable: spec.Durable, entries: []expect{e},
 		prepare: func(dir string) {
@@ -120,4 +120,4 @@ func fileTransfers(t *testing.T) []transfer {
 	}
 }
 
-func TestSweepFile(t *testing.T) { sweepAllOf(t, fileTransfers(t)) }
+func TestSweepFile(t *testing.T) { sweepAllOf(t, fileTransfers(t), 1) }

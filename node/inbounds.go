@@ -143,6 +143,12 @@ func (b *inbounds) remember(key itemKey, meta []byte) (forgotten []itemKey) {
 func (b *inbounds) naming(key itemKey, root, base string, names []fileio.NameInode) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, g := range b.groups[key.jobKey] {
+		if g.key == key {
+			g.names = names // told again, see fileio.GroupSpec.Naming
+			return
+		}
+	}
 	g := &namedGroup{key: key, root: root, base: base, names: names}
 	b.groups[key.jobKey] = append(b.groups[key.jobKey], g)
 	b.grouping = append(b.grouping, g)
