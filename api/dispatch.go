@@ -56,7 +56,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		took := time.Since(began)
 		a.metrics.request(pattern, r.Method, rec.status, took)
 		level := slog.LevelDebug
-		if rec.status >= 500 {
+		if rec.status >= 500 && pattern != "/readyz" { // which tells for itself
 			level = slog.LevelWarn
 		}
 		a.cfg.Logger.Log(r.Context(), level, "request", "request_id", rec.id, "route", pattern,
