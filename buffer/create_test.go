@@ -250,8 +250,7 @@ func TestAccess(t *testing.T) {
 	create(t, r, s)
 	check := func(node string, read, write reason.Code) {
 		t.Helper()
-		_, readErr := r.Readable("a", node)
-		_, writeErr := r.Writable("a", node)
+		readErr, writeErr := r.Readable("a", node), r.Writable("a", node)
 		if reason.Of(readErr) != read || reason.Of(writeErr) != write {
 			t.Errorf("%s: read %v, write %v", node, readErr, writeErr)
 		}
@@ -259,27 +258,22 @@ func TestAccess(t *testing.T) {
 	check("host-b", "", reason.NotAuthorized)
 	check("host-c", reason.NotAuthorized, "")
 	check("*", reason.NotAuthorized, reason.NotAuthorized)
-	_, err := r.Readable("no", "host-b")
-	wantError(t, err, reason.SourceNotFound, ErrNotFound)
-	_, err = r.Writable("no", "host-b")
-	wantError(t, err, reason.DestNotFound, ErrNotFound)
+	wantError(t, r.Readable("no", "host-b"), reason.SourceNotFound, ErrNotFound)
+	wantError(t, r.Writable("no", "host-b"), reason.DestNotFound, ErrNotFound)
 
-	if err := r.SetAccess(t.Context(), "a", []string{"*"}, nil); err != nil {
-		t.Fatal(err)
-	}
-	check("host-x", "", reason.NotAuthorized)
-	if err := r.SetAccess(t.Context(), "a", []string{"a b"}, nil); !errors.Is(err, ErrBadSpec) {
-		t.Error(err)
-	}
-	if err := r.SetAccess(t.Context(), "no", nil, nil); !errors.Is(err, ErrNotFound) {
-		t.Error(err)
-	}
+	all := small("all")
+	all.Read = []string{"*"}
+	create(t, r, all)
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
 	r, _ = h.open(t)
-	if info, err := r.Get("a"); err != nil || len(info.Read) != 1 || info.Read[0] != "*" || len(info.Write) != 0 {
-		t.Errorf("after a restart: %+v, %v", info, err)
+	check("host-b", "", reason.NotAuthorized)
+	if err := r.Readable("all", "host-x"); err != nil {
+		t.Error(err)
+	}
+	if err := r.Writable("all", "host-x"); reason.Of(err) != reason.NotAuthorized {
+		t.Error(err)
 	}
 }
 
@@ -317,9 +311,6 @@ func TestClosed(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.Delete(t.Context(), "a"); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
-	if err := r.SetAccess(t.Context(), "a", nil, nil); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	_, err := r.Lease(LeaseRequest{Name: "a"})

@@ -210,53 +210,6 @@ func (b *buffer) info() Info {
 	return i
 }
 
-// SetAccess replaces the nodes that may read and write, as Spec.Read and
-// Spec.Write. Leases that are out stay. ErrBadSpec, ErrNotFound, ErrClosed,
-// ErrBadState.
-func (r *Registry) SetAccess(ctx context.Context, name string, read, write []string) error {
-	read, err := normalNames("read", read)
-	if err != nil {
-		return err
-	}
-	if write, err = normalNames("write", write); err != nil {
-		return err
-	}
-	b, err := r.seize(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer b.give()
-	rec := b.rec
-	rec.Read, rec.Write = read, write
-	if err := r.store.save(rec, true); err != nil {
-		return fmt.Errorf("access to buffer %s: %w", name, err)
-	}
-	r.locked(func() { b.rec = rec })
-	return nil
-}
-
-// seize finds a buffer and takes its turn; it is not gone then.
-func (r *Registry) seize(ctx context.Context, name string) (*buffer, error) {
-	r.mu.Lock()
-	b, err := r.find(name)
-	closed := r.closed
-	r.mu.Unlock()
-	if closed {
-		return nil, fmt.Errorf("buffer %s: %w", name, ErrClosed)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := b.take(ctx); err != nil {
-		return nil, fmt.Errorf("wait for buffer %s: %w", name, err)
-	}
-	if b.state == gone {
-		b.give()
-		return nil, fmt.Errorf("%w on node %s: %.80q was deleted", ErrNotFound, r.node, name)
-	}
-	return b, nil
-}
-
 // locked does change under mu.
 func (r *Registry) locked(change func()) {
 	r.mu.Lock()
@@ -264,28 +217,28 @@ func (r *Registry) locked(change func()) {
 	change()
 }
 
-// Readable describes a buffer for a job that takes its content to node. The
-// reason is SOURCE_NOT_FOUND or NOT_AUTHORIZED.
-func (r *Registry) Readable(name, node string) (Info, error) {
+// Readable reports whether a job may take a buffer's content to node, by the
+// buffer's Spec.Read. The reason of a no is SOURCE_NOT_FOUND or NOT_AUTHORIZED.
+func (r *Registry) Readable(name, node string) error {
 	return r.allowed(name, node, "read", reason.SourceNotFound, func(i Info) []string { return i.Read })
 }
 
-// Writable describes a buffer for a job that brings content from node. The
-// reason is DEST_NOT_FOUND or NOT_AUTHORIZED.
-func (r *Registry) Writable(name, node string) (Info, error) {
+// Writable reports whether a job may bring content from node into a buffer, by
+// the buffer's Spec.Write. The reason of a no is DEST_NOT_FOUND or
+// NOT_AUTHORIZED.
+func (r *Registry) Writable(name, node string) error {
 	return r.allowed(name, node, "write", reason.DestNotFound, func(i Info) []string { return i.Write })
 }
 
-func (r *Registry) allowed(name, node, what string, missing reason.Code, list func(Info) []string) (Info, error) {
+func (r *Registry) allowed(name, node, what string, missing reason.Code, list func(Info) []string) error {
 	info, err := r.Get(name)
 	if err != nil {
-		return Info{}, reason.New(missing, "%w", err)
+		return reason.New(missing, "%w; `mover buffers ls` lists them", err)
 	}
-	if !slices.Contains(list(info), node) && !slices.Contains(list(info), "*") {
-		return Info{}, reason.New(reason.NotAuthorized,
-			"buffer %s does not list node %s under %s; add it to the buffer's %s on the node that has it", name, node, what, what)
+	if names := list(info); !slices.Contains(names, node) && !slices.Contains(names, "*") {
+		return reason.New(reason.NotAuthorized, "buffer %s does not list node %s under %s; make it again with %s: [%s]", name, node, what, what, node)
 	}
-	return info, nil
+	return nil
 }
 
 // Close unmaps every buffer that is not leased; files and records stay for the

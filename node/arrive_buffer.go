@@ -20,7 +20,7 @@ type bufferArrival struct {
 }
 
 func (r *receiver) arriveInBuffer(in *inbound, o offered, kind engine.ItemKind) (_ arrival, _ []byte, err error) {
-	if err := r.node.mayFill(o.Buffer, r.peer); err != nil {
+	if err := r.node.buffers.Writable(o.Buffer, r.peer); err != nil {
 		return nil, nil, err
 	}
 	lease, err := r.node.buffers.Lease(buffer.LeaseRequest{Name: o.Buffer, Offset: o.Offset, Length: o.Size, Exclusive: true,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strconv"
 
 	"mover/api"
@@ -51,27 +50,6 @@ func fileMode(text string) (fs.FileMode, error) {
 		return 0, &job.FieldError{Field: "mode", Problem: "must be octal permission bits, such as 0660"}
 	}
 	return fs.FileMode(bits), nil
-}
-
-// mayFill reports whether what comes from a node may go into a buffer.
-func (n *Node) mayFill(name, from string) error {
-	return n.mayUse(name, from, "write", reason.DestNotFound, func(i buffer.Info) []string { return i.Write })
-}
-
-// mayTake reports whether a buffer's content may go to a node.
-func (n *Node) mayTake(name, to string) error {
-	return n.mayUse(name, to, "read", reason.SourceNotFound, func(i buffer.Info) []string { return i.Read })
-}
-
-func (n *Node) mayUse(name, node, what string, missing reason.Code, list func(buffer.Info) []string) error {
-	info, err := n.buffers.Get(name)
-	if err != nil {
-		return reason.New(missing, "%w; `mover buffers ls` lists them", err)
-	}
-	if names := list(info); !slices.Contains(names, node) && !slices.Contains(names, "*") {
-		return reason.New(reason.NotAuthorized, "buffer %s does not list node %s under %s; make it again with %s: [%s]", name, node, what, what, node)
-	}
-	return nil
 }
 
 // bufferAPI is the registry as the HTTP API shows it. It implements api.Buffers.

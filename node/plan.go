@@ -153,7 +153,7 @@ func (w *planWalk) run() error {
 }
 
 func (w *planWalk) buffer() error {
-	if err := w.mayTake(w.spec.Source.Buffer, w.spec.Destination.Node); err != nil {
+	if err := w.buffers.Readable(w.spec.Source.Buffer, w.spec.Destination.Node); err != nil {
 		return err
 	}
 	sh := shipping{Node: w.Node}

@@ -13,7 +13,7 @@ import (
 // buffer carries out an attempt at a range of a buffer.
 func (sh *shipping) buffer(ctx context.Context) (job.Result, error) {
 	src, dst := sh.spec.Source, sh.spec.Destination
-	if err := sh.mayTake(src.Buffer, dst.Node); err != nil {
+	if err := sh.buffers.Readable(src.Buffer, dst.Node); err != nil {
 		return job.Result{}, err
 	}
 	offset, length, err := sh.rangeOf(src)
