@@ -138,6 +138,7 @@ type attempt struct {
 type transfer struct {
 	name    string
 	durable bool
+	quota   int64  // of the root
 	only    string // the calls that go wrong; "" is all
 	entries []expect
 	prepare func(dir string)              // makes what is there before
@@ -212,6 +213,12 @@ func sweepDir() string {
 	return os.TempDir()
 }
 
+func (tr *transfer) open(dir string, k kernel) *Root {
+	r := rootOn(dir, k)
+	r.cfg.QuotaBytes = tr.quota
+	return r
+}
+
 // rootOn opens a root whose calls are k's.
 func rootOn(dir string, k kernel) *Root {
 	r := must1(OpenRoot(RootConfig{Name: "data", Path: dir}))
@@ -228,7 +235,7 @@ func (t *trial) run() ([]string, error) {
 	disk := newSimdisk(filepath.Join(dir, "disk"))
 	j := &injector{disk: disk, harm: t.harm, n: t.n}
 	known := records{}
-	root := rootOn(disk.path, t.mutated(&faulty{kernel: disk, before: j.before}))
+	root := t.open(disk.path, t.mutated(&faulty{kernel: disk, before: j.before}))
 	results := t.transfer.run(attempt{root: root, number: 1, records: known, alive: func() bool { return !j.dead }})
 	must(root.Close())
 	if j.dead || t.unheard {
@@ -332,7 +339,7 @@ func (r records) moved(to map[identity]identity) records {
 // again does what a node does when it starts, and then the next attempt, which
 // must succeed, durably, and leave nothing but what was asked for.
 func (t *trial) again(disk *simdisk, known records, number uint32) error {
-	root := rootOn(disk.path, t.mutated(disk))
+	root := t.open(disk.path, t.mutated(disk))
 	defer root.Close()
 	published := map[string]bool{}
 	for _, rel := range t.recover(root, known) {

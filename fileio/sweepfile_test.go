@@ -3,10 +3,13 @@ package fileio
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var t0 time.Time
@@ -15,7 +18,7 @@ var t0 time.Time
 func fileTransfer(name, source string, spec CreateSpec, old []byte, prepare func(dir string)) transfer {
 	content := must1(os.ReadFile(filepath.Join(source, "f")))
 	spec.Size, spec.Job = int64(len(content)), "job"
-	spec.Preserve, spec.Mode, spec.MTime = PreserveMode|PreserveMTime, 0o640, time.Unix(1_700_000_000, 5)
+	spec.Preserve, spec.Mode, spec.MTime = spec.Preserve|PreserveMode|PreserveMTime, 0o640, time.Unix(1_700_000_000, 5)
 	spec.CRC = crc32c(0, content)
 	e := expect{rel: spec.Rel, content: content, old: old, mode: 0o640, mtime: spec.MTime}
 	if spec.Overwrite == OverwriteSkip && old != nil {
@@ -106,7 +109,17 @@ func fileTransfers(t *testing.T) []transfer {
 	must(os.WriteFile(filepath.Join(source, "f"), content, 0o644))
 	older := noise(t, 5000, 2)
 	sameSize := noise(t, len(content), 3)
+	dressed := CreateSpec{Rel: "a/f", Durable: true, Preserve: PreserveOwner, UID: os.Getuid(), GID: os.Getgid()}
+	if probe := filepath.Join(sweepDir(), fmt.Sprintf("mover-xattr-%d", os.Getpid())); os.WriteFile(probe, nil, 0o600) == nil {
+		if unix.Setxattr(probe, "user.probe", []byte("1"), 0) == nil {
+			dressed.Preserve, dressed.Xattrs = dressed.Preserve|PreserveXattrs, []Xattr{{Name: "user.a", Value: []byte("1")}}
+		}
+		must(os.Remove(probe))
+	}
+	limited := fileTransfer("with a quota, an owner and attributes", source, dressed, nil, nil)
+	limited.quota = 1 << 20
 	return []transfer{
+		limited,
 		fileTransfer("into new directories", source, CreateSpec{Rel: "a/b/f", Durable: true}, nil, nil),
 		fileTransfer("into an empty root", source, CreateSpec{Rel: "f", Durable: true}, nil, nil),
 		fileTransfer("always over a file", source, CreateSpec{Rel: "a/f", Durable: true, Overwrite: OverwriteAlways}, older, nil),
