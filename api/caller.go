@@ -20,6 +20,7 @@ type caller struct {
 	from string
 }
 
+// mayRead and mayWrite report whether the caller's jobs may name node's root.
 func (c *caller) mayRead(node, root string) bool  { return allows(c.roots.Read, node, root) }
 func (c *caller) mayWrite(node, root string) bool { return allows(c.roots.Write, node, root) }
 

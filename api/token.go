@@ -85,10 +85,6 @@ type Token struct {
 	hash  [sha256.Size]byte
 }
 
-// MayRead and MayWrite report whether the token's jobs may name node's root.
-func (t *Token) MayRead(node, root string) bool  { return allows(t.Roots.Read, node, root) }
-func (t *Token) MayWrite(node, root string) bool { return allows(t.Roots.Write, node, root) }
-
 // tokenPrefix lets people and scanners of leaked secrets recognize a token.
 const tokenPrefix = "mvr_"
 
