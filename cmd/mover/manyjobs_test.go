@@ -156,7 +156,7 @@ func TestManyJobs(t *testing.T) {
 		})
 		const most = 32 << 20 // of the collector's and the database's caches
 		t.Logf("node %s: before %+v, after %+v", n.name, before[k], after)
-		if after.resident > before[k].resident+most {
+		if !raceDetector && after.resident > before[k].resident+most { // which remembers who touched what
 			t.Errorf("node %s grew by %.1f MiB", n.name, (after.resident-before[k].resident)/(1<<20))
 		}
 	}
