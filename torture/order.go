@@ -99,10 +99,10 @@ func (o *order) draw(r *rand.Rand) {
 			*d = between(r, time.Millisecond, high)
 		}
 	}
-	some(8, &o.plan.cancel, 4*time.Second)
-	some(6, &o.plan.pause, 2*time.Second)
-	some(6, &o.plan.patch, 2*time.Second)
-	some(4, &o.plan.again, 6*time.Second)
+	some(6, &o.plan.cancel, 2*time.Second)
+	some(5, &o.plan.pause, time.Second)
+	some(6, &o.plan.patch, time.Second)
+	some(4, &o.plan.again, 4*time.Second)
 	o.plan.paused = between(r, time.Millisecond, 3*time.Second)
 	o.plan.retry = r.IntN(2) == 0
 	o.plan.forget = r.IntN(2) == 0
@@ -110,7 +110,8 @@ func (o *order) draw(r *rand.Rand) {
 	if r.IntN(12) == 0 {
 		o.spec.Deadline = job.Duration(between(r, 2*time.Second, 30*time.Second))
 	}
-	if r.IntN(4) == 0 {
+	acts := o.plan.cancel+o.plan.pause+o.plan.patch > 0
+	if r.IntN(6) == 0 || acts && r.IntN(2) == 0 {
 		// Slow enough to be caught on the way.
 		o.spec.BandwidthLimit = job.Rate(between(r, 4<<20, 64<<20)) * 8
 	}

@@ -32,7 +32,7 @@ func (t *run) faults(ctx context.Context) {
 // assault kills, stops and restarts one node, again and again. In the second
 // half of a long run the processes live, so that what leaks can grow.
 func (t *run) assault(ctx context.Context, n *node, r *rand.Rand) {
-	for pause(ctx, between(r, time.Second, 9*time.Second)) {
+	for pause(ctx, between(r, time.Second, 7*time.Second)) {
 		kind, wait := r.IntN(10), between(r, time.Millisecond, 2*time.Second)
 		switch {
 		case kind < 4:
