@@ -72,14 +72,9 @@ func runJobs(t *testing.T, from *testNode, first, jobs int) {
 	}
 	within(t, 4*time.Minute, fmt.Sprintf("%d jobs have not ended", jobs), func() bool {
 		time.Sleep(50 * time.Millisecond)
-		for _, state := range []string{"queued", "running", "paused"} {
-			var page jobPage
-			from.list(t, url.Values{"state": {state}, "limit": {"1"}}, &page)
-			if len(page.Jobs) > 0 {
-				return false
-			}
-		}
-		return true
+		var page jobPage
+		from.list(t, url.Values{"state": {"queued,preparing,running,verifying,publishing,paused,canceling"}, "limit": {"1"}}, &page)
+		return len(page.Jobs) == 0
 	})
 }
 
