@@ -1,6 +1,7 @@
 package fileio
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -57,18 +58,27 @@ func (r *Root) syncAbove(rel string) error {
 	for rel != "." {
 		parent, _ := splitParent(rel)
 		if !r.lasting.has(rel) {
-			fd, err := r.openDescriptor(parent, unix.O_RDONLY|unix.O_DIRECTORY)
-			if err != nil {
+			switch err := r.syncNames(parent); {
+			case err == nil:
+				r.lasting.add(rel)
+			case errors.Is(err, unix.EACCES), errors.Is(err, unix.EROFS):
+				// Others let us through there but not in, or nobody: then the name
+				// is not one that we ever made, since that needs both.
+			default:
 				return err
 			}
-			err = r.k.fsync(fd)
-			_ = r.k.close(fd)
-			if err != nil {
-				return err
-			}
-			r.lasting.add(rel)
 		}
 		rel = parent
 	}
 	return nil
+}
+
+// syncNames makes the names in the directory rel durable.
+func (r *Root) syncNames(rel string) error {
+	fd, err := r.openDescriptor(rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer r.k.close(fd)
+	return r.k.fsync(fd)
 }

@@ -56,6 +56,35 @@ func TestDirectoriesThatAreThereAreSynced(t *testing.T) {
 	}
 }
 
+// TestClosedDirectoryAbove: one that may only be passed through, as those of
+// many homes, is nobody's to sync and no reason to fail.
+func TestClosedDirectoryAbove(t *testing.T) {
+	for _, c := range []struct {
+		op   string
+		err  unix.Errno
+		code reason.Code
+	}{
+		{"openbelow", unix.EACCES, ""}, {"openbelow", unix.EIO, reason.IOError}, {"fsync", unix.EROFS, ""}, {"fsync", unix.EIO, reason.IOError},
+	} {
+		r := newRoot(t)
+		must(os.MkdirAll(filepath.Join(r.Path(), "home/me"), 0o755))
+		seen := 0
+		r.k = &faulty{kernel: r.k, before: func(call call) error {
+			if call.op != c.op || call.op == "openbelow" && call.name != "home" {
+				return nil
+			}
+			if seen++; seen == 1 {
+				return c.err
+			}
+			return nil
+		}}
+		err := publish(r, CreateSpec{Rel: "home/me/f", Durable: true}, []byte("x"))
+		if got := reason.Of(err); err != nil && got != c.code || err == nil && c.code != "" || seen == 0 {
+			t.Errorf("%s %v: %v, want %q", c.op, c.err, err, c.code)
+		}
+	}
+}
+
 func TestLastingIsBounded(t *testing.T) {
 	var l lasting
 	for i := range 3 * lastingMax {
