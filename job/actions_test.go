@@ -207,7 +207,13 @@ func TestStubs(t *testing.T) {
 	if _, replay, err := far.Accept(t.Context(), id, spec, "a/t", "a"); err != nil || !replay {
 		t.Error(replay, err)
 	}
-	spec.Priority = 5
+	// The answer was lost, and the stub patched before it was offered again.
+	spec.Priority, spec.BandwidthLimit, spec.Labels = 5, 1<<20, map[string]string{"a": "b"}
+	spec.Deadline = Duration(time.Hour)
+	if s, replay, err := far.Accept(t.Context(), id, spec, "a/t", "a"); err != nil || !replay || s.State != Succeeded {
+		t.Error(s.State, replay, err)
+	}
+	spec.Overwrite = OverwriteAlways
 	if _, _, err := far.Accept(t.Context(), id, spec, "a/t", "a"); !errors.Is(err, ErrKeyConflict) {
 		t.Error(err)
 	}

@@ -17,7 +17,9 @@ import (
 // Accept puts a job into the queue that was submitted at the node from, whose
 // source is here. id is the stub's; the same id, spec and owner give the job
 // that exists, and replay is true; another spec or owner gives ErrKeyConflict.
-// Errors as of Submit.
+// What a Patch can change does not make another spec: the stub may have been
+// patched between two offers of which the first was taken and its answer lost.
+// The job that exists then stays as it is. Errors as of Submit.
 func (q *Queue) Accept(ctx context.Context, id ID, spec Spec, owner, from string) (s Snapshot, replay bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return Snapshot{}, false, fmt.Errorf("accept: %w", err)
@@ -37,7 +39,9 @@ func (q *Queue) Accept(ctx context.Context, id ID, spec Spec, owner, from string
 	if spec.Source.Node != q.cfg.NodeName {
 		return Snapshot{}, false, refuse("source.node", "is not this node, which therefore cannot own the job")
 	}
-	rec := record{body: spec.fingerprint(), snap: Snapshot{ID: id, Owner: owner, Origin: from, Spec: spec}}
+	lasting := spec
+	lasting.Priority, lasting.BandwidthLimit, lasting.Deadline, lasting.Labels = 0, 0, 0, nil
+	rec := record{body: lasting.fingerprint(), snap: Snapshot{ID: id, Owner: owner, Origin: from, Spec: spec}}
 	return q.admit(ctx, rec)
 }
 
