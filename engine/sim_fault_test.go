@@ -109,6 +109,12 @@ func (w *world) hold() {
 	w.f.HoldCompletions(s.host, name, time.Duration(w.rng.Int64N(400*ms)))
 }
 
+func (w *world) holdSends() {
+	if q, ok := w.anyQP(); ok {
+		w.f.HoldSends(q, time.Duration(w.rng.Int64N(100*ms)))
+	}
+}
+
 func (w *world) flap() {
 	s, name, _ := w.device()
 	id := sim.PortID{Host: s.host, Device: name, Port: 1}

@@ -80,14 +80,14 @@ var storms = []storm{
 	}},
 }
 
-// strikeLanes ends queue pairs, or keeps their completions: the most frequent of
+// strikeLanes ends queue pairs, or keeps their completions back: the most frequent of
 // all storms, since the protocol between two ends is about them.
 func strikeLanes(w *world) {
 	within := []int64{20 * us, 500 * us, 20 * ms}[w.rng.IntN(3)]
 	for range 1 + w.rng.IntN(5) {
 		w.after(w.rng.Int64N(within), "lane", func() {
 			if !w.isCalm {
-				[]func(){w.killQP, w.fatalQP, w.fatalQP, w.killSide, w.hold}[w.rng.IntN(5)]()
+				[]func(){w.killQP, w.fatalQP, w.fatalQP, w.killSide, w.hold, w.holdSends, w.holdSends}[w.rng.IntN(7)]()
 			}
 		})
 	}

@@ -175,6 +175,14 @@ func (f *Fabric) HoldCompletions(hostName, deviceName string, d time.Duration) {
 	f.hold(f.port(PortID{hostName, deviceName, 1}).dev, int64(d))
 }
 
+// HoldSends keeps the completions of one QP's send queue from its CQ for d: its
+// peer has the messages long before.
+func (f *Fabric) HoldSends(qpn uint32, d time.Duration) {
+	f.record("hold sends", uint64(qpn), uint64(d))
+	q := f.qp(qpn)
+	q.sendsHeldTill = max(q.sendsHeldTill, f.now+int64(d))
+}
+
 func (f *Fabric) hold(d *device, ns int64) {
 	f.record("hold", uint64(d.index), uint64(ns))
 	d.heldTill = max(d.heldTill, f.now+ns)

@@ -254,3 +254,24 @@ func TestWrongGID(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldSends: the messages arrive, and their sender hears of it when the time
+// is over.
+func TestHoldSends(t *testing.T) {
+	forSeeds(t, 10, func(t *testing.T, seed uint64) {
+		r := newRig(t, seed, sim.Options{}, 2)
+		fillRandomly(r.a.mem, byte(seed))
+		r.recv(r.b.qps[0])
+		r.f.HoldSends(r.a.qps[0].QPN(), 50*ms)
+		r.post(r.a.qps[0], r.writeImm(r.a, r.b, 0, 100))
+		r.post(r.a.qps[1], r.write(r.a, r.b, 1000, 100))
+		r.until(func() bool { return len(r.b.wcs) == 1 && len(r.a.wcs) == 1 })
+		if r.a.wcs[0].WRID != 2 || r.f.Now() >= 50*ms {
+			t.Fatalf("at %v: %+v", r.f.Now(), r.a.wcs)
+		}
+		r.until(func() bool { return len(r.a.wcs) == 2 })
+		if r.f.Now() < 50*ms {
+			t.Fatalf("heard at %v", r.f.Now())
+		}
+	})
+}

@@ -50,8 +50,12 @@ func (q *qp) release(o *outbox) {
 	if q.gone || q.dev.fatal || len(o.list) == 0 {
 		return
 	}
-	if f.now < q.dev.heldTill {
-		q.arm(o, q.dev.heldTill-f.now)
+	held := q.dev.heldTill
+	if o == &q.send {
+		held = max(held, q.sendsHeldTill)
+	}
+	if f.now < held {
+		q.arm(o, held-f.now)
 		return
 	}
 	n := len(o.list)

@@ -44,6 +44,8 @@ type qp struct {
 	rnr     int
 	killed  bool // by a fault
 	corrupt int  // messages still to be damaged
+	// No completion of a send before.
+	sendsHeldTill int64
 
 	// Send side of UC and UD.
 	sqPSN  uint32          // of the next packet
@@ -231,7 +233,7 @@ func (q *qp) reset() {
 	q.sq, q.pending, q.unacked = nil, nil, nil
 	q.rq, q.rqOut, q.rqTaken = nil, nil, 0
 	q.flying, q.waiting, q.killed, q.reported = false, false, false, false
-	q.retries, q.rnr, q.corrupt = 0, 0, 0
+	q.retries, q.rnr, q.corrupt, q.sendsHeldTill = 0, 0, 0, 0
 	q.pieces, q.in = nil, nil
 	q.send.list, q.recv.list = nil, nil
 }
