@@ -99,6 +99,8 @@ func fromThere(e *job.TransitionError) string {
 	switch {
 	case !e.From.Terminal():
 		return "wait for its end, or cancel it"
+	case e.To == job.Canceled || e.To == job.Canceling || e.To == job.Paused:
+		return "it has ended already"
 	case e.From == job.Succeeded:
 		return "submit it again"
 	}

@@ -15,7 +15,7 @@ var (
 	ErrClosed      = errors.New("the node is stopping; try again when it is back")
 	ErrKeyConflict = errors.New("the idempotency key was used for a different job; use a new key")
 	ErrPageToken   = errors.New("the page token is not one that this node gave; begin again without it")
-	ErrDraining    = errors.New("the node is draining and takes no new jobs; submit to another, or undo the drain")
+	ErrDraining    = errors.New("the node is draining and takes no new jobs; submit to another, or undo the drain (`mover drain --undo`)")
 	ErrVersion     = errors.New("the job has changed since; read it again and decide with its new version")
 	ErrStub        = errors.New("the job belongs to its source's node, which alone can do this")
 	ErrPaused      = errors.New("the job was paused")                                                // cause of an attempt's context

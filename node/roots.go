@@ -151,7 +151,7 @@ func (r *roots) writable(name, peer string) (*fileio.Root, error) {
 func (r *roots) allowed(name, peer, what string, list func(config.Root) []string) (*fileio.Root, error) {
 	root, c := r.get(name)
 	if root == nil {
-		return nil, reason.New(reason.PathOutsideRoot, "there is no root %s; see `roots` in the configuration of the node that should have it", name)
+		return nil, reason.New(reason.PathOutsideRoot, "there is no root %s on the node that should have it; `mover roots` there lists those it has", name)
 	}
 	if names := list(c); !slices.Contains(names, peer) && !slices.Contains(names, "*") {
 		return nil, reason.New(reason.NotAuthorized, "root %s does not list node %s under %s; add it to roots.%s.%s on the node that has the root", name, peer, what, name, what)

@@ -273,7 +273,7 @@ func TestTokensAreListedAndRevoked(t *testing.T) {
 	if err := json.Unmarshal([]byte(list.stdout), &tokens); err != nil || len(tokens) != 1 || tokens[0].Name != "ci" || !slices.Equal(tokens[0].Read, []string{"a:data", "a:more"}) {
 		t.Errorf("%v: %s", err, list.stdout)
 	}
-	runHere(t, "mover", "token", "revoke", "-c", file, "cu").want(t, exitFailed, "`mover token ls` prints the names")
+	runHere(t, "mover", "token", "revoke", "-c", file, "cu").want(t, exitFailed, "`mover token ls` lists them")
 	runHere(t, "mover", "token", "revoke", "-c", file, "ci").want(t, exitOK, "removed from")
 	if got := runHere(t, "mover", "token", "ls", "-c", file); strings.Contains(got.stdout, "ci") {
 		t.Errorf("still there: %s", got.stdout)

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -140,6 +143,9 @@ func mapLocal(argument, workingDir string, roots []rootDir) (place, error) {
 		}
 	}
 	if bestLength < 0 {
+		if _, err := os.Lstat(absolute); errors.Is(err, fs.ErrNotExist) {
+			return place{}, usagef("%s is in none of the node's roots (%s), and there is nothing of that name here; check it, or write NODE:ROOT/path", absolute, describeRoots(roots))
+		}
 		return place{}, usagef("%s is in none of the node's roots (%s); move it into one, add a root to the configuration, or write NODE:ROOT/path", absolute, describeRoots(roots))
 	}
 	if strings.HasSuffix(argument, "/") || argument == "." || strings.HasSuffix(argument, "/.") {

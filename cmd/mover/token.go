@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -142,9 +141,6 @@ func revokeTokenCommand() *cli.Command {
 				return err
 			}
 			err = api.RevokeToken(cfg.API.TokensFile, c.Args().First())
-			if errors.Is(err, api.ErrNoToken) {
-				return fmt.Errorf("%w; `mover token ls` prints the names", err)
-			}
 			if err != nil {
 				return err
 			}

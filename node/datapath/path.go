@@ -162,6 +162,8 @@ func (p *Path) spins() bool {
 }
 
 func (p *Path) mapArena(node int) error {
+	// It may take half a minute where the host has no free huge pages at hand.
+	p.log.Info("mapping an arena", "numa_node", node, "bytes", int64(p.cfg.Memory.Arena))
 	a, err := numa.MapArena(numa.ArenaConfig{NodeID: p.topology.MemoryNode(node), Bytes: int64(p.cfg.Memory.Arena), HugePages: p.cfg.Memory.HugePages})
 	if err != nil {
 		return fmt.Errorf("memory.arena of %v on NUMA node %d: %w", p.cfg.Memory.Arena, node, err)
