@@ -122,6 +122,18 @@ func (i *simItem) send() {
 
 func roundPage(n int64) int64 { return (n + 4095) &^ 4095 }
 
+// errKilled is what a call says whose process is gone.
+var errKilled = reason.New(reason.IOError, "its process was killed")
+
+// hang makes a worker wait in a call, and counts it among those inside
+// meanwhile. It reports whether the process lived on.
+func (i *simItem) hang(inside *int) bool {
+	*inside++
+	goesOn := i.w.wait(i.faults.slowFor)
+	*inside--
+	return goesOn
+}
+
 // ReadAt implements Source.
 func (i *simItem) ReadAt(p []byte, offset int64) (int, error) {
 	if i.done > 0 {
@@ -131,13 +143,8 @@ func (i *simItem) ReadAt(p []byte, offset int64) (int, error) {
 		i.w.broken(counted, "item %d: ReadAt of %d bytes (cap %d) at %d of %d", i.index, len(p), cap(p), offset, i.item.Bytes)
 	}
 	i.reads++
-	if i.reads == i.faults.slowRead {
-		i.reading++
-		goesOn := i.w.wait(i.faults.slowFor)
-		i.reading--
-		if !goesOn {
-			return 0, reason.New(reason.IOError, "its process was killed")
-		}
+	if i.reads == i.faults.slowRead && !i.hang(&i.reading) {
+		return 0, errKilled
 	}
 	if i.reads >= i.faults.readErr && i.faults.readErr > 0 {
 		return 0, reason.New(reason.IOError, "the test failed a read")
@@ -157,13 +164,8 @@ func (i *simItem) Verify(crc uint32) error {
 	if crc != want {
 		i.w.broken(matching, "item %d: Verify of CRC32C %08x, want %08x", i.index, crc, want)
 	}
-	if i.faults.slowVerify {
-		i.reading++
-		goesOn := i.w.wait(i.faults.slowFor)
-		i.reading--
-		if !goesOn {
-			return reason.New(reason.IOError, "its process was killed")
-		}
+	if i.faults.slowVerify && !i.hang(&i.reading) {
+		return errKilled
 	}
 	if i.faults.changed {
 		return reason.New(reason.SourceChanged, "the test changed the source")
@@ -177,13 +179,8 @@ func (i *simItem) WriteAt(p []byte, offset int64) (int, error) {
 		i.w.broken(drained, "item %d: its sink is written after Publish or Discard", i.index)
 	}
 	i.writes++
-	if i.writes == i.faults.slowWrite {
-		i.writing++
-		goesOn := i.w.wait(i.faults.slowFor)
-		i.writing--
-		if !goesOn {
-			return 0, reason.New(reason.IOError, "its process was killed")
-		}
+	if i.writes == i.faults.slowWrite && !i.hang(&i.writing) {
+		return 0, errKilled
 	}
 	if i.writes >= i.faults.writeErr && i.faults.writeErr > 0 {
 		return 0, reason.New(reason.NoSpace, "the test failed a write")
